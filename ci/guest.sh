@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the bare-metal guest, tests it, boots it under QEMU, has its processors walk page tables, and watches from
 # outside what it gives back: on microvm with private memory and 4 levels, on q35 with a memfd and 5. Then the same page
-# tables on arm64. Ends with the overcommit experiment in small.
+# tables and user programs on arm64. Ends with the overcommit experiment in small.
 #
 #   ci/guest.sh [--quick|--arm64]     --quick: fewer rounds, no overcommit; --arm64: nothing but arm64
 set -euo pipefail
@@ -51,7 +51,7 @@ if checked aarch64-unknown-none; then
 	say '== arm64, virt'
 	ISOTHERM_GUEST_ARM64=$(cargo xtask guest --machine virt --build)
 	export ISOTHERM_GUEST_ARM64
-	cargo test --locked -p isotherm-qemu --test paging -- --include-ignored --test-threads 1 arm64
+	cargo test --locked -p isotherm-qemu --test paging --test processes -- --include-ignored --test-threads 1 arm64
 fi
 
 if [ "$overcommit" = yes ]; then

@@ -14,14 +14,14 @@ mod console;
 mod crew;
 mod ending;
 mod heap;
+mod host;
 mod ledger;
 mod memory;
 mod mmu;
-#[cfg(target_arch = "x86_64")]
 mod user;
 mod worker;
 
-use arch::{boot, clock, host, interrupts, paging, power, processor, serial};
+use arch::{boot, clock, interrupts, paging, power, processor, serial};
 use clock::Clock;
 use console::{LineError, LineReader};
 use core::fmt::Display;
@@ -155,7 +155,6 @@ impl Guest {
         }
     }
 
-    #[cfg(target_arch = "x86_64")]
     fn processes(&mut self, seed: u64, rounds: u64, bytes: u64) {
         let from = self.clock.now_us();
         interrupts::enable();
@@ -168,11 +167,6 @@ impl Guest {
             Ok(figures) => line!("ok {figures} us={}", self.clock.now_us() - from),
             Err(wrong) => line!("error: {wrong}"),
         }
-    }
-
-    #[cfg(not(target_arch = "x86_64"))]
-    fn processes(&mut self, _: u64, _: u64, _: u64) {
-        line!("error: there are user programs for x86-64 alone");
     }
 
     fn tell_stats(&mut self) {

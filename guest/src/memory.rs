@@ -110,7 +110,6 @@ pub fn zone() -> &'static Zone<'static> {
 }
 
 /// The address behind all RAM.
-#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "user programs need it"))]
 pub fn end_of_ram() -> u64 {
     END.load(Ordering::Relaxed)
 }

@@ -1,6 +1,6 @@
 //! What is done to a guest, and what must be seen from outside meanwhile.
 
-use isotherm_qemu::{Error, Guest, Kind, Reply, Resident};
+use isotherm_qemu::{Error, Guest, Reply, Resident};
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
@@ -58,17 +58,8 @@ struct Steps<'a> {
 ///
 /// # Errors
 /// The guest ends, refuses or falls silent, or the caller interrupts. A step that is not ok is no error.
-pub fn run(
-    guest: &mut Guest,
-    kind: Kind,
-    memory: u64,
-    rounds: u64,
-    done: &mut dyn FnMut(Step),
-) -> Result<(), Error> {
+pub fn run(guest: &mut Guest, memory: u64, rounds: u64, done: &mut dyn FnMut(Step)) -> Result<(), Error> {
     let mut steps = Steps { guest, memory, done };
-    if kind == Kind::Virt {
-        return steps.without_balloon(rounds);
-    }
     let half = memory / 2 / MIB;
     let quarter = memory / 4 / MIB;
 
@@ -98,20 +89,6 @@ pub fn run(
 }
 
 impl Steps<'_> {
-    /// What there is to see where no memory goes back to the host: that none is lost, and the page tables.
-    fn without_balloon(&mut self, rounds: u64) -> Result<(), Error> {
-        self.still("booted")?;
-        let live = (self.memory / 8 / MIB).min(64);
-        self.grow(&format!("{live} MiB of order 0 touched"), &format!("alloc {live}M 0"))?;
-        let from = Instant::now();
-        self.ask(&format!("rounds {rounds} {live}M"))?;
-        self.ask("check")?;
-        let note = format!("{:.0} s", from.elapsed().as_secs_f64());
-        self.step(&format!("{rounds} rounds with up to {live} MiB live"), true, note)?;
-        self.ask("free all")?;
-        self.paging()
-    }
-
     fn ask(&mut self, command: &str) -> Result<Reply, Error> {
         self.guest.ask(command, PATIENCE)
     }

@@ -37,7 +37,8 @@ pub(crate) unsafe fn load(root: &AtomicPtr<Node>, index: u64) -> *mut () {
     let Some(mut node) = (unsafe { root.load(Ordering::Acquire).as_ref() }) else {
         return core::ptr::null_mut();
     };
-    while node.level() > 0 {
+    // Levels go down by one, so a node that is in no near cache need not have come before the way goes on.
+    for _ in 0..node.level() {
         // SAFETY: the same.
         node = unsafe { node.child(node.find(index)) };
     }
@@ -53,17 +54,21 @@ pub(crate) unsafe fn load(root: &AtomicPtr<Node>, index: u64) -> *mut () {
 pub(crate) unsafe fn walk(root: &AtomicPtr<Node>, index: u64) -> Option<Step> {
     let mut node = NonNull::new(root.load(Ordering::Acquire))?;
     let mut min = 0;
-    loop {
-        // SAFETY: what is found under the guard lives as long as it.
+    // SAFETY: what is found under the guard lives as long as it.
+    let levels = unsafe { node.as_ref() }.level();
+    // Levels go down by one, as above.
+    for _ in 0..levels {
+        // SAFETY: the same.
         let this = unsafe { node.as_ref() };
         let at = this.find(index);
-        if this.level() == 0 {
-            return Some(Step { node, at, min });
-        }
         min = this.first(at, min);
         // SAFETY: slots of a branch hold children.
         node = unsafe { NonNull::new_unchecked(this.slot(at).cast()) };
     }
+    // SAFETY: the same.
+    let leaf = unsafe { node.as_ref() };
+    leaf.prefetch_slots();
+    Some(Step { node, at: leaf.find(index), min })
 }
 
 /// The first value at or after `step`'s entry in its leaf that begins at or before `to`. `Err(Some(index))` where to go on,

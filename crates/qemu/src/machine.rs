@@ -18,7 +18,7 @@ pub enum Kind {
     Microvm,
     /// `q35`: a PC with PCI Express, the balloon on virtio-pci.
     Q35,
-    /// `virt`: arm64, without a balloon. Its processors set access flags and dirty state.
+    /// `virt`: arm64, no PCI, the balloon on virtio-mmio. Its processors set access flags and dirty state.
     Virt,
 }
 
@@ -137,7 +137,10 @@ impl Machine {
                 "q35,mem-merge=off,memory-backend=ram",
                 format!("virtio-balloon-pci,disable-legacy=on,{features}"),
             ),
-            Kind::Virt => ("virt,gic-version=2,mem-merge=off,memory-backend=ram", String::new()),
+            Kind::Virt => (
+                "virt,gic-version=2,mem-merge=off,memory-backend=ram",
+                format!("virtio-balloon-device,{features}"),
+            ),
         };
         let virt = self.kind == Kind::Virt;
         // A small buffer for translations: its default, up to 1 GiB, would hide what is measured.
@@ -179,18 +182,20 @@ impl Machine {
         let mut arguments: Vec<_> = words.iter().map(OsString::from).collect();
         arguments.push(self.program.clone().into());
         // Hints are taken by a thread of their own.
-        let pc = [
+        let devices = [
             "-global",
             "virtio-mmio.force-legacy=false",
             "-object",
             "iothread,id=hints",
             "-device",
             &balloon,
-            "-device",
-            "isa-debug-exit,iobase=0xf4,iosize=4",
         ];
-        let virts = ["-semihosting-config", "enable=on,target=native"];
-        arguments.extend(if virt { &virts[..] } else { &pc[..] }.iter().map(OsString::from));
+        let exit = if virt {
+            ["-semihosting-config", "enable=on,target=native"]
+        } else {
+            ["-device", "isa-debug-exit,iobase=0xf4,iosize=4"]
+        };
+        arguments.extend(devices.iter().chain(&exit).map(OsString::from));
         if let Some(fd) = monitor {
             let socket = format!("socket,id=monitor,fd={fd}");
             arguments

@@ -3,8 +3,8 @@
 
 mod common;
 
-use common::{MIB, Speak, boot, machine};
-use isotherm_qemu::{Accel, Guest, Kind, Machine};
+use common::{MIB, Speak, arm64, boot, machine};
+use isotherm_qemu::{Accel, Machine};
 
 #[test]
 #[ignore = "needs the guest program: ci/guest.sh"]
@@ -95,19 +95,10 @@ fn without_room_it_says_how_much_it_needs() {
     guest.exit().unwrap();
 }
 
-/// arm64 with so many processors, the program of `ISOTHERM_GUEST_ARM64`. Fewer operations than on x86-64: it is emulated, and
-/// a machine for tests has two processors at the most.
-fn arm64(cpus: u32) -> Guest {
-    let program =
-        std::env::var_os("ISOTHERM_GUEST_ARM64").expect("ISOTHERM_GUEST_ARM64 names the guest program");
-    let kind = Kind::Virt;
-    boot(&Machine { kind, qemu: kind.emulator().into(), cpus, ..Machine::new(program, 256 * MIB) })
-}
-
 #[test]
 #[ignore = "needs the guest program: ci/guest.sh"]
 fn an_arm64_processor_and_the_page_tables_agree() {
-    let mut guest = arm64(2);
+    let mut guest = boot(&arm64(2));
     guest.say("alloc 16M 3");
     guest.say("touch");
     let free = guest.stat("free");
@@ -127,7 +118,7 @@ fn an_arm64_processor_and_the_page_tables_agree() {
 #[test]
 #[ignore = "needs the guest program: ci/guest.sh"]
 fn what_an_arm64_kernel_leaves_out_is_noticed() {
-    let mut guest = arm64(2);
+    let mut guest = boot(&arm64(2));
     let free = guest.stat("free");
     for (lapse, told) in [
         ("flush", "its entry says old"),

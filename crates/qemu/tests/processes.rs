@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{MIB, Speak, boot, machine};
+use common::{MIB, Speak, arm64, boot, machine};
 use isotherm_qemu::{Machine, Reply};
 
 /// What happened in a run of ten programs: each forks twice a round, or execs, or has two threads, and memory is short.
@@ -40,5 +40,24 @@ fn one_processor_lets_them_run_in_turn() {
     happened(&guest.say("processes 3 1 4M"), 1);
     let error = guest.refused("processes 1 1 1G");
     assert!(error.contains("are needed"), "{error}");
+    guest.exit().unwrap();
+}
+
+#[test]
+#[ignore = "needs the guest program: ci/guest.sh"]
+fn programs_at_el0_of_arm64_find_what_they_wrote() {
+    let mut guest = boot(&arm64(2));
+    let reported = guest.stat("reported");
+    happened(&guest.say("processes 1 2 4M"), 2);
+    let free = guest.stat("free");
+    happened(&guest.say("processes 7 1 4M"), 1);
+    assert_eq!(guest.stat("free"), free, "frames are not back");
+    assert!(guest.stat("reported") > reported, "free memory was reported meanwhile");
+    // Page tables of programs and of the experiment come after each other.
+    guest.say("paging 7 20");
+    happened(&guest.say("processes 3 1 4M"), 1);
+    guest.exit().unwrap();
+    let mut guest = boot(&arm64(1));
+    happened(&guest.say("processes 3 1 4M"), 1);
     guest.exit().unwrap();
 }

@@ -5,12 +5,12 @@
 //! | `boot` | entry of the processors, and symbols that its assembly and Rust have in common |
 //! | `clock` | time |
 //! | `faults` | exceptions, told in words or handed to the experiment with page tables |
-//! | `host` | the balloon, where there is one |
 //! | `interrupts` | holding interrupts back, and sleeping until one comes |
 //! | `paging` | the identity map |
 //! | `power` | how a run ends |
 //! | `processor` | which processor this is |
 //! | `serial` | the port of the serial line |
+//! | `transport` | where the balloon is, if there is one |
 //!
 //! and `wake`, which ends another processor's sleep.
 

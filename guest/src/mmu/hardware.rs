@@ -91,13 +91,11 @@ impl Hardware {
     }
 
     /// From now on there are so many frames for folios and tables.
-    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "user programs need it"))]
     pub fn set_most(&self, frames: u64) {
         self.most.store(frames, Ordering::Relaxed);
     }
 
     /// Whom page tables tell of tokens from now on.
-    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "user programs need it"))]
     pub fn set_swap(&self, swap: Option<Arc<dyn Tokens>>) {
         let before = core::mem::replace(&mut *self.swap.lock(), swap);
         // Not under the lock.

@@ -33,8 +33,6 @@ pub struct KernelPart {
 
 impl KernelPart {
     /// Puts it into a root table that is loaded nowhere yet. It goes before the table does.
-    // User programs, whose tables isotherm-mm makes, are x86-64's alone so far.
-    #[cfg(target_arch = "x86_64")]
     pub fn enter(root: u64) -> Self {
         // SAFETY: the first entry of either root is nobody else's; hardware may only set the accessed bit there.
         unsafe { memory::write(root, memory::read(kernel())) };

@@ -1,9 +1,10 @@
-//! User programs on `isotherm-mm`: processes at privilege level 3, whose page faults it resolves, on all processors at once.
+//! User programs on `isotherm-mm`: processes at privilege level 3, or EL0, whose page faults it resolves, on all processors at once.
 //!
 //! | what | where |
 //! |---|---|
-//! | a program's registers, the way into it and back | [`context`] |
-//! | the programs, in assembly, and the numbers of calls | [`programs`] |
+//! | a program's registers, the way into it and back | [`context`], of each kind of processor |
+//! | the programs, and the numbers of calls; their text, in assembly, of each kind of processor | [`programs`]; `text` |
+//! | what else only one kind of processor has | [`machine`] |
 //! | processes and threads, faults and calls | [`process`] |
 //! | what the memory manager stands on: RCU, locks, files | [`platform`] |
 //! | the threads that wait, in turn on two processors | [`world`] |
@@ -17,14 +18,26 @@
 //! A processor runs a program until it traps 16 times or calls for a pause; nothing preempts it. Processes have this program in the first entry of
 //! their root table, which users may not access.
 
+#[cfg_attr(target_arch = "x86_64", path = "x86_64/context.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "aarch64/context.rs")]
 mod context;
+#[cfg_attr(target_arch = "x86_64", path = "x86_64/machine.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "aarch64/machine.rs")]
+mod machine;
 mod platform;
 mod process;
 mod programs;
+#[cfg_attr(target_arch = "x86_64", path = "x86_64/text.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "aarch64/text.rs")]
+mod text;
 mod watcher;
 mod world;
 
-pub use context::{SYSTEM_CALL, trapped};
+#[cfg(target_arch = "x86_64")]
+pub use context::SYSTEM_CALL;
+#[cfg(target_arch = "aarch64")]
+pub use context::is_running;
+pub use context::trapped;
 
 use crate::boot::MAX_CPUS;
 use crate::mmu::hardware::HARDWARE;
@@ -38,13 +51,12 @@ use core::sync::atomic::Ordering;
 use isotherm_frames::FRAME_SIZE;
 use isotherm_mm::{Compressed, SwapArea, System, SystemStats};
 use isotherm_page::{Block, Frame, Order, OwnedBlock, Unique};
-use isotherm_pagetable::{Format, Frames, Memory, X86_64, X86_64La57};
+use isotherm_pagetable::{Format, Frames, Memory};
 use platform::RCU;
 use process::Thread;
 use programs::{Program, SHARED_PAGES};
 use watcher::Watcher;
 use world::World;
-use x86_64::registers::control::{Cr4, Cr4Flags};
 
 /// How many of each program there are.
 const EACH: u64 = 2;
@@ -62,11 +74,7 @@ pub fn run(seed: u64, rounds: u64, bytes: u64, serve: &mut dyn FnMut() -> u64) -
     if free < needed {
         return Err(alloc::format!("{free} bytes are free, and {needed} are needed; free some"));
     }
-    if Cr4::read().contains(Cr4Flags::L5_PAGING) {
-        measured::<X86_64La57>(seed, rounds, bytes, serve)
-    } else {
-        measured::<X86_64>(seed, rounds, bytes, serve)
-    }
+    machine::measured(seed, rounds, bytes, serve)
 }
 
 /// All frames must be back at the end.

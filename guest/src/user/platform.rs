@@ -1,6 +1,7 @@
 //! What the memory manager stands on here: RCU by quiescent states of the processors, a lock that answers TLB flushes while it
 //! waits, and the files that programs map.
 
+use super::machine::instructions_written;
 use super::programs::{SHARED_PAGES, text};
 use crate::boot::MAX_CPUS;
 use crate::memory;
@@ -160,6 +161,7 @@ impl Backing for Store {
                 // is the caller's.
                 unsafe { memory::write(frame.address() + at % PAGE, memory::read(start + at)) };
             }
+            instructions_written(frame.address(), PAGE);
         }
         Ok(())
     }

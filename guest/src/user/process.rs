@@ -21,10 +21,6 @@ const TURN: u32 = 16;
 /// What a failed call returns.
 const FAILED: u64 = u64::MAX;
 
-/// Bits of a page fault's error code (Intel SDM vol. 3, 4.7).
-const WRITE: u64 = 1 << 1;
-const FETCH: u64 = 1 << 4;
-
 /// An address space with this program in its root's first entry.
 pub struct Process<F: Format + 'static> {
     // Goes first: what is below it is not the space's.
@@ -137,7 +133,7 @@ impl<F: Format + 'static> Thread<F> {
         for _ in 0..TURN {
             // SAFETY: the process is loaded; users may access nothing of this program's.
             let done = match unsafe { self.context.enter() } {
-                Trap::Fault(address, error) => self.fault(world, address, error),
+                Trap::Fault(address, access) => self.fault(world, address, access),
                 Trap::Call => self.call(world),
                 Trap::Exception(vector) => {
                     world.fail(format_args!("{:?} raised exception {vector}", self.program));
@@ -159,19 +155,14 @@ impl<F: Format + 'static> Thread<F> {
         next
     }
 
-    fn fault(&self, world: &World<F>, address: u64, error: u64) -> Option<Next> {
+    fn fault(&self, world: &World<F>, address: u64, access: Access) -> Option<Next> {
         world.count_fault();
-        let access = match error {
-            error if error & FETCH != 0 => Access::Execute,
-            error if error & WRITE != 0 => Access::Write,
-            _ => Access::Read,
-        };
         match self.process.fault(address, access) {
             Ok(()) => None,
             // Others may give some back.
             Err(FaultError::NoMemory) if world.is_patient() => Some(Next::Again),
             Err(why) => {
-                let at = self.context.rip.wrapping_sub(first::<F>());
+                let at = self.context.instruction().wrapping_sub(first::<F>());
                 world.fail(format_args!(
                     "{:?} at {at:#x} of the text: {access:?} of {address:#x}: {why}",
                     self.program
@@ -183,34 +174,31 @@ impl<F: Format + 'static> Thread<F> {
 
     /// Does what the program calls for; `Some` if its turn is over.
     fn call(&mut self, world: &World<F>) -> Option<Next> {
-        let Context { rax, rdi, rsi, rdx, .. } = self.context;
-        let (result, next) = match rax {
+        let (number, [a, b, c]) = self.context.call();
+        let (result, next) = match number {
             call::EXIT => {
-                if rdi != 0 {
-                    let found = self.words(rsi);
-                    world.fail(format_args!(
-                        "{:?}: {rsi:#x} holds {found:x?} instead of {rdx:#x}",
-                        self.program
-                    ));
+                if a != 0 {
+                    let found = self.words(b);
+                    world.fail(format_args!("{:?}: {b:#x} holds {found:x?} instead of {c:#x}", self.program));
                 }
                 return Some(Next::Over);
             }
             call::YIELD => (Ok(0), Some(Next::Again)),
-            call::MAP => (world.with_room(|| self.map(rdi, rsi == 1)), None),
-            call::UNMAP => (world.with_room(|| self.process.munmap(rdi, rsi)).map(|()| 0), None),
+            call::MAP => (world.with_room(|| self.map(a, b == 1)), None),
+            call::UNMAP => (world.with_room(|| self.process.munmap(a, b)).map(|()| 0), None),
             call::FORK => (self.fork(world), None),
             call::THREAD => {
-                world.add(self.beside(rdi, rsi, rdx));
+                world.add(self.beside(a, b, c));
                 (Ok(0), None)
             }
-            call::EXEC => match self.exec(world, rdi, [rsi, rdx, 1]) {
+            call::EXEC => match self.exec(world, a, [b, c, 1]) {
                 Ok(()) => return None,
                 Err(why) => (Err(why), None),
             },
             call::CHILDREN => (Ok(self.children.load(Ordering::Acquire)), None),
             _ => (Err(Error::Invalid), None),
         };
-        self.context.rax = result.unwrap_or(FAILED);
+        self.context.set_result(result.unwrap_or(FAILED));
         next
     }
 
@@ -235,7 +223,7 @@ impl<F: Format + 'static> Thread<F> {
         let process = world.with_room(|| self.process.fork(world))?;
         let number = process.id;
         let mut context = self.context.clone();
-        context.rax = 0;
+        context.set_result(0);
         self.children.fetch_add(1, Ordering::Relaxed);
         world.count_fork();
         world.add(Self {
@@ -250,11 +238,9 @@ impl<F: Format + 'static> Thread<F> {
 
     /// Another thread of the process, as this one but for where it begins.
     fn beside(&self, entry: u64, stack: u64, argument: u64) -> Self {
-        let mut context = self.context.clone();
-        (context.rip, context.rsp, context.rdi) = (entry, stack, argument);
         Self {
             process: Arc::clone(&self.process),
-            context,
+            context: self.context.beside(entry, stack, argument),
             program: self.program,
             children: Arc::new(AtomicU64::new(0)),
             siblings: None,

@@ -98,7 +98,7 @@ mod tests {
             mapped: None,
             lookups: None,
         };
-        Faults { threads, mapper, one_vma: false, ways: vec![rate], resident_exact: true }
+        Faults { threads, mapper, one_vma: false, ways: vec![rate], ceiling: None, resident_exact: true }
     }
 
     fn storm(shorter: f64, success: u64) -> Storm {

@@ -3,7 +3,7 @@
 //! What is compared is not the same work in all: see [`Sequence::includes`].
 
 use super::linux::{self, Memory};
-use super::machine::{ThreadRcu, set_cpu};
+use super::machine::{Member, ThreadRcu, set_cpu};
 use super::space::{Experiment, PAGE, Space, on_a_machine, quiet, read_write, shared};
 use super::{Error, Setup, Way};
 use crate::machine::pin;
@@ -195,17 +195,24 @@ impl Run {
 impl Experiment for Run {
     type Outcome = f64;
 
-    fn run<'w>(&self, [space, _]: [&Space<'w, '_>; 2], rcu: &'w ThreadRcu) -> Result<f64, Error> {
+    fn run<'w>(
+        &self,
+        [space, _]: [&Space<'w, '_>; 2],
+        rcu: &'w ThreadRcu,
+        me: &mut Member<'w>,
+    ) -> Result<f64, Error> {
         linux::for_own_maps(|request| space.mmap(&request).map(drop))?;
-        self.timed(|thread, go_on| {
-            let _joined = rcu.join().map_err(|_| Error::Memory)?;
-            let mut done = 0;
-            while go_on() {
-                done += self.round(space, rcu, PAGES * thread as u64)?;
-                rcu.quiescent();
-                rcu.advance(usize::MAX);
-            }
-            Ok(done)
+        me.offline(|| {
+            self.timed(|thread, go_on| {
+                let _joined = rcu.join().map_err(|_| Error::Memory)?;
+                let mut done = 0;
+                while go_on() {
+                    done += self.round(space, rcu, PAGES * thread as u64)?;
+                    rcu.quiescent();
+                    rcu.advance(usize::MAX);
+                }
+                Ok(done)
+            })
         })
     }
 }

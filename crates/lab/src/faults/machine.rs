@@ -3,7 +3,7 @@
 use isotherm_frames::{Config, FrameRange, Mobility, Zone, metadata_size};
 use isotherm_page::{Block, Frame, Order, OwnedBlock, PageMeta, Pages, Unique};
 use isotherm_pagetable::{Flush, Frames, Memory, PAGE_SIZE, Rcu, SpaceId, Table, Tlb};
-use isotherm_rcu::{Qsbr, QsbrGuard, RcuHead, Reclaim, Threads};
+use isotherm_rcu::{Joined, Qsbr, QsbrGuard, RcuHead, Reclaim, Threads};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::Cell;
 use std::mem::MaybeUninit;
@@ -16,6 +16,8 @@ const THREADS: usize = 112;
 
 /// RCU by quiescent states of the threads.
 pub(super) type ThreadRcu = Qsbr<Threads, THREADS>;
+/// A thread that it waits for.
+pub(super) type Member<'w> = Joined<'w, THREADS>;
 
 thread_local! {
     static CPU: Cell<usize> = const { Cell::new(0) };

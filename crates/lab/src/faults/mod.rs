@@ -29,7 +29,7 @@ mod way;
 
 pub use beside::{Beside, Sequence};
 pub use costs::{BATCH, Costs, Measured};
-pub use own::{Faults, Rate};
+pub use own::{Ceiling, Faults, Rate};
 pub use price::Price;
 pub use storm::{Storm, Stormed};
 pub use table::table;

@@ -20,6 +20,21 @@ pub struct Rate {
     pub lookups: Option<Lookups>,
 }
 
+/// Faults under per-VMA locks while the mapper maps in another space, so that they share no lock: nothing that a space does can
+/// be better. Where two CPUs are threads of one core, they slow each other down also then; under `mmap_lock` alone, who waits
+/// leaves the core to the other.
+#[derive(Clone, Debug, Serialize)]
+pub struct Ceiling {
+    /// Faults a second, of all threads together.
+    pub faults: Estimate,
+    /// The share of what as many threads do without a mapper, in the same round.
+    pub of_alone: Estimate,
+    /// Times as many as under `mmap_lock` alone with the mapper in the same space, in the same round.
+    pub ratio: Estimate,
+    /// The share of it that is reached with the mapper in the same space, in the same round.
+    pub reached: Estimate,
+}
+
 /// Faults of some threads.
 #[derive(Clone, Debug, Serialize)]
 pub struct Faults {
@@ -31,8 +46,30 @@ pub struct Faults {
     pub one_vma: bool,
     /// Under each kind of lock.
     pub ways: Vec<Rate>,
+    /// Beside a mapper: what this machine allows.
+    pub ceiling: Option<Ceiling>,
     /// Whether the count of pages was right after each run.
     pub resident_exact: bool,
+}
+
+impl Ceiling {
+    /// Of the runs with the mapper in another space, in the same one, and without; `None` if there are none.
+    fn of(
+        apart: &[f64],
+        [off, sequence, ..]: &[Vec<Outcome>; Way::ALL.len()],
+        [_, alone, ..]: &[Vec<Outcome>; Way::ALL.len()],
+    ) -> Option<Self> {
+        let beside = |others: &[Outcome], ratio: fn(f64, f64) -> f64| {
+            let ratios = apart.iter().zip(others).map(|(&apart, other)| ratio(apart, other.faults));
+            Estimate::of(&ratios.collect::<Vec<_>>())
+        };
+        Some(Self {
+            faults: Estimate::of(apart)?,
+            of_alone: beside(alone, |apart, alone| apart / alone)?,
+            ratio: beside(off, |apart, off| apart / off)?,
+            reached: beside(sequence, |apart, on| on / apart)?,
+        })
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -68,18 +105,33 @@ impl Faults {
         let cells = cells(threads);
         let mut outcomes: Vec<[Vec<Outcome>; Way::ALL.len()]> =
             cells.iter().map(|_| Way::ALL.map(|_| Vec::new())).collect();
+        let mut apart: Vec<Vec<f64>> = cells.iter().map(|_| Vec::new()).collect();
         for round in 0..setup.rounds {
             (watch.progress)(&format!("faults, round {} of {} ...", round + 1, setup.rounds));
-            for (cell, outcomes) in cells.iter().zip(&mut outcomes) {
+            for ((cell, outcomes), apart) in cells.iter().zip(&mut outcomes).zip(&mut apart) {
+                let Cell { threads, mapper, one_vma } = *cell;
+                let run = Run { threads, mapper, one_vma, ..Run::alone(setup.slice) };
                 for way in super::in_turn(round, Way::ALL.len()) {
                     watch.go_on()?;
-                    let Cell { threads, mapper, one_vma } = *cell;
-                    let run = Run { threads, mapper, one_vma, way: Way::ALL[way], ..Run::alone(setup.slice) };
-                    outcomes[way].push(run.go()?);
+                    outcomes[way].push(Run { way: Way::ALL[way], ..run }.go()?);
+                }
+                if mapper {
+                    watch.go_on()?;
+                    apart.push(Run { mapper_apart: true, ..run }.go()?.faults);
                 }
             }
         }
-        Ok(cells.into_iter().zip(&outcomes).filter_map(|(cell, outcomes)| judge(cell, outcomes)).collect())
+        let measured = cells.iter().zip(outcomes.iter().zip(&apart));
+        let alone = |threads| {
+            let is = |cell: &Cell| cell.threads == threads && !cell.mapper && !cell.one_vma;
+            cells.iter().position(is).and_then(|at| outcomes.get(at))
+        };
+        let judge = |(&cell, (outcomes, apart)): (&Cell, (_, &Vec<f64>))| {
+            let mut judged = judge(cell, outcomes)?;
+            judged.ceiling = Ceiling::of(apart, outcomes, alone(cell.threads)?);
+            Some(judged)
+        };
+        Ok(measured.filter_map(judge).collect())
     }
 
     /// Of one kind of lock.
@@ -109,7 +161,7 @@ fn judge(cell: Cell, outcomes: &[Vec<Outcome>; Way::ALL.len()]) -> Option<Faults
         });
     }
     let resident_exact = outcomes.iter().flatten().all(|one| one.resident.0 == one.resident.1);
-    Some(Faults { threads, mapper, one_vma, ways, resident_exact })
+    Some(Faults { threads, mapper, one_vma, ways, ceiling: None, resident_exact })
 }
 
 #[cfg(test)]
@@ -129,6 +181,7 @@ mod tests {
         assert_eq!(cells, expected);
         for one in &all {
             assert!(one.resident_exact, "{one:?}");
+            assert_eq!(one.ceiling.is_some(), one.mapper, "{one:?}");
             for rate in &one.ways {
                 assert!(rate.faults.median > 0.0, "{one:?}");
                 assert_eq!(rate.mapped.is_some(), one.mapper, "{one:?}");

@@ -2,7 +2,7 @@
 //! that is mapped and unmapped.
 
 use super::linux::{self, Mapping};
-use super::machine::{ThreadRcu, set_cpu};
+use super::machine::{Member, ThreadRcu, set_cpu};
 use super::space::{Experiment, PAGE, Space, on_a_machine, quiet, read_write};
 use super::{Error, Setup, Way};
 use crate::machine::pin;
@@ -126,7 +126,12 @@ fn in_linux(slice: Duration) -> Result<Times, Error> {
 impl Experiment for Here {
     type Outcome = Times;
 
-    fn run<'w>(&self, [space, _]: [&Space<'w, '_>; 2], rcu: &'w ThreadRcu) -> Result<Times, Error> {
+    fn run<'w>(
+        &self,
+        [space, _]: [&Space<'w, '_>; 2],
+        rcu: &'w ThreadRcu,
+        _: &mut Member<'w>,
+    ) -> Result<Times, Error> {
         linux::for_own_maps(|request| space.mmap(&request).map(drop))?;
         let at = space.mmap(&read_write(PAGES))?;
         on_a_thread(|| {

@@ -1,12 +1,13 @@
 //! One run: threads that fault, and perhaps one that maps.
 
-use super::machine::{ThreadRcu, set_cpu};
+use super::machine::{Member, ThreadRcu, set_cpu};
 use super::space::{Experiment, PAGE, Space, on_a_machine, quiet, read_write, since, there};
 use super::{Error, Way};
 use crate::machine::pin;
 use isotherm_mm::{Access, LockStats, MapFlags, MapRequest, Prot};
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 /// Pages that a thread faults in before it gives them back: 32 MiB.
@@ -15,6 +16,9 @@ const OWN: u64 = 8192;
 const MAPPED: u64 = 16;
 /// Rounds of the mapper between two looks at whether grace periods are over.
 const BATCH: u64 = 16;
+/// After so many looks that found none over the mapper waits for one: a thread that others took the CPU from holds them up, and
+/// what the mapper freed, up to three tables a round, would be lacking.
+const STALLED: u32 = 32;
 /// Between the parts of two threads that have a VMA of their own each.
 const APART: u64 = 1 << 30;
 
@@ -27,6 +31,8 @@ pub(super) struct Run {
     pub(super) one_vma: bool,
     /// Every second thread faults in another space: they share the machine alone.
     pub(super) apart: bool,
+    /// The mapper maps in another space: it shares the machine with those who fault, and no lock of a space.
+    pub(super) mapper_apart: bool,
     pub(super) way: Way,
     pub(super) slice: Duration,
 }
@@ -50,7 +56,8 @@ pub(super) struct Outcome {
 impl Run {
     /// One thread, under the series' locks, and no mapper.
     pub(super) const fn alone(slice: Duration) -> Self {
-        Self { threads: 1, mapper: false, one_vma: false, apart: false, way: Way::Sequence, slice }
+        let way = Way::Sequence;
+        Self { threads: 1, mapper: false, one_vma: false, apart: false, mapper_apart: false, way, slice }
     }
 
     /// Does it for the slice.
@@ -68,7 +75,12 @@ impl Run {
 impl Experiment for Run {
     type Outcome = Outcome;
 
-    fn run<'w>(&self, spaces: [&Space<'w, '_>; 2], rcu: &'w ThreadRcu) -> Result<Outcome, Error> {
+    fn run<'w>(
+        &self,
+        spaces: [&Space<'w, '_>; 2],
+        rcu: &'w ThreadRcu,
+        me: &mut Member<'w>,
+    ) -> Result<Outcome, Error> {
         let [space, _] = spaces;
         let of = |worker: usize| spaces[if self.apart { worker % 2 } else { 0 }];
         for worker in 0..self.threads {
@@ -80,52 +92,54 @@ impl Experiment for Run {
         let before = space.lock_stats();
         let (stop, barrier) =
             (AtomicBool::new(false), Barrier::new(self.threads + 1 + usize::from(self.mapper)));
-        let (rounds, held) = (AtomicU64::new(0), AtomicU64::new(0));
         let alone = self.threads == 1 && !self.mapper;
-        let (started, done) = std::thread::scope(|scope| {
-            let worker = |worker| {
-                let (stop, barrier) = (&stop, &barrier);
-                scope.spawn(move || {
-                    pin(worker);
-                    set_cpu(worker);
-                    let joined = rcu.join();
-                    barrier.wait();
-                    let Ok(_joined) = joined else { return Done::default() };
-                    // Alone it waits for nobody, so what others do with its CPU need not be counted.
-                    let clock = if alone { own_time } else { time };
-                    fault(of(worker), rcu, self.own(worker), stop, clock)
-                })
-            };
-            let workers: Vec<_> = (0..self.threads).map(worker).collect();
-            if self.mapper {
-                let (stop, barrier, rounds, held) = (&stop, &barrier, &rounds, &held);
-                let thread = self.threads;
-                scope.spawn(move || {
-                    // If there is one more.
-                    pin(thread);
-                    set_cpu(thread);
-                    let joined = rcu.join();
-                    barrier.wait();
-                    let Ok(_joined) = joined else { return };
-                    rounds.fetch_add(map(space, rcu, stop, held), Ordering::Relaxed);
+        let all = || {
+            std::thread::scope(|scope| {
+                let worker = |worker| {
+                    let (stop, barrier) = (&stop, &barrier);
+                    scope.spawn(move || {
+                        pin(worker);
+                        set_cpu(worker);
+                        let joined = rcu.join();
+                        barrier.wait();
+                        let _joined = joined.map_err(|_| Error::Memory)?;
+                        // Alone it waits for nobody, so what others do with its CPU need not be counted.
+                        let clock = if alone { own_time } else { time };
+                        fault(of(worker), rcu, self.own(worker), stop, clock)
+                    })
+                };
+                let workers: Vec<_> = (0..self.threads).map(worker).collect();
+                let mapper = self.mapper.then(|| {
+                    let (stop, barrier) = (&stop, &barrier);
+                    let space = spaces[usize::from(self.mapper_apart)];
+                    let thread = self.threads;
+                    scope.spawn(move || {
+                        // If there is one more.
+                        pin(thread);
+                        set_cpu(thread);
+                        let joined = rcu.join();
+                        barrier.wait();
+                        let _joined = joined.map_err(|_| Error::Memory)?;
+                        map(space, rcu, stop)
+                    })
                 });
-            }
-            barrier.wait();
-            let started = Instant::now();
-            std::thread::sleep(self.slice);
-            stop.store(true, Ordering::Relaxed);
-            let done = workers.into_iter().map(|worker| worker.join());
-            let done: Vec<Done> =
-                done.map(|done| done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect();
-            (started, done)
-        });
-        let seconds = started.elapsed().as_secs_f64();
-        let rounds = rounds.into_inner();
+                barrier.wait();
+                let started = Instant::now();
+                std::thread::sleep(self.slice);
+                stop.store(true, Ordering::Relaxed);
+                // Who ended before, for want of memory, did not do what was measured.
+                let done: Result<Vec<Done>, Error> = workers.into_iter().map(joined).collect();
+                let mapped = mapper.map_or(Ok(Mapped::default()), joined);
+                Ok::<_, Error>((started.elapsed(), done?, mapped?))
+            })
+        };
+        let (elapsed, done, Mapped { rounds, held }) = me.offline(all)?;
+        let seconds = elapsed.as_secs_f64();
         let stats = since(space.lock_stats(), before);
         Ok(Outcome {
             faults: done.iter().map(|one| one.faults as f64 / one.time.as_secs_f64().max(1e-9)).sum(),
             mapped: rounds as f64 / seconds,
-            held: held.into_inner() as f64 / 1e9 / seconds,
+            held: held.as_secs_f64() / seconds,
             calls: done.iter().map(|one| one.faults).sum::<u64>() + rounds,
             stats,
             resident: (
@@ -134,6 +148,19 @@ impl Experiment for Run {
             ),
         })
     }
+}
+
+/// What came of a thread.
+fn joined<T>(thread: ScopedJoinHandle<'_, Result<T, Error>>) -> Result<T, Error> {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// What a mapper did.
+#[derive(Clone, Copy, Default)]
+struct Mapped {
+    rounds: u64,
+    /// In operations that hold `mmap_lock` for writing, and waiting for it.
+    held: Duration,
 }
 
 /// What a thread did.
@@ -165,57 +192,78 @@ fn fault(
     start: u64,
     stop: &AtomicBool,
     clock: fn() -> Duration,
-) -> Done {
+) -> Result<Done, Error> {
     let mut done = Done::default();
     loop {
         let began = clock();
-        let ended = touch(space, rcu, start, stop, &mut done.faults);
+        let ended = touch(space, rcu, start, stop, &mut done.faults)?;
         done.time += clock().saturating_sub(began);
-        if ended || space.discard(start, OWN * PAGE).is_err() {
-            return done;
+        if ended {
+            return Ok(done);
         }
+        space.discard(start, OWN * PAGE)?;
     }
 }
 
 /// Faults all pages in, once. Whether it is to end.
-fn touch(space: &Space<'_, '_>, rcu: &ThreadRcu, start: u64, stop: &AtomicBool, faults: &mut u64) -> bool {
+fn touch(
+    space: &Space<'_, '_>,
+    rcu: &ThreadRcu,
+    start: u64,
+    stop: &AtomicBool,
+    faults: &mut u64,
+) -> Result<bool, Error> {
     for page in 0..OWN {
         if stop.load(Ordering::Relaxed) {
-            return true;
+            return Ok(true);
         }
         *faults += 1;
-        if space.fault(start + page * PAGE, Access::Write).is_err() {
-            return true;
-        }
+        space.fault(start + page * PAGE, Access::Write)?;
         quiet(rcu, *faults);
     }
-    false
+    Ok(false)
 }
 
-/// Maps, touches a page, protects a half and unmaps, again and again. How often it touched one; `held` grows by the ns for
-/// which it was in operations that hold `mmap_lock` for writing.
-fn map(space: &Space<'_, '_>, rcu: &ThreadRcu, stop: &AtomicBool, held: &AtomicU64) -> u64 {
+/// Maps, touches a page, protects a half and unmaps, again and again. How often it touched one.
+fn map(space: &Space<'_, '_>, rcu: &ThreadRcu, stop: &AtomicBool) -> Result<Mapped, Error> {
     let request = MapRequest { flags: MapFlags::NORESERVE, ..read_write(MAPPED) };
-    let (mut rounds, mut time) = (0u64, Duration::ZERO);
+    let (mut done, mut stalled) = (Mapped::default(), 0);
     while !stop.load(Ordering::Relaxed) {
         let start = Instant::now();
-        let Ok(at) = space.mmap(&request) else { break };
-        let mapped = start.elapsed();
-        rounds += 1;
-        let touched = space.fault(at, Access::Write);
+        let at = space.mmap(&request)?;
+        done.held += start.elapsed();
+        done.rounds += 1;
+        space.fault(at, Access::Write)?;
         let start = Instant::now();
-        let protected = space.mprotect(at, MAPPED / 2 * PAGE, Prot::READ);
-        let unmapped = space.munmap(at, MAPPED * PAGE);
-        time += mapped + start.elapsed();
-        if touched.is_err() || protected.is_err() || unmapped.is_err() {
-            break;
-        }
+        space.mprotect(at, MAPPED / 2 * PAGE, Prot::READ)?;
+        space.munmap(at, MAPPED * PAGE)?;
+        done.held += start.elapsed();
         rcu.quiescent();
         // What it frees is freed in batches, as in kernels: or it would do little else.
-        if rounds.is_multiple_of(BATCH) {
-            rcu.advance(usize::MAX);
+        if done.rounds.is_multiple_of(BATCH) {
+            stalled = if rcu.advance(usize::MAX) == 0 { stalled + 1 } else { 0 };
+        }
+        while stalled >= STALLED && !stop.load(Ordering::Relaxed) {
+            std::thread::yield_now();
+            rcu.quiescent();
+            if rcu.advance(usize::MAX) > 0 {
+                stalled = 0;
+            }
         }
     }
-    held.fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
-    rounds
+    Ok(done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mapper_has_back_what_it_gave_back() {
+        // On most machines it maps more in this time than the machine has frames for, with three tables in each round.
+        let slice = Duration::from_millis(150);
+        let outcome = Run { threads: 0, mapper: true, ..Run::alone(slice) }.go().expect("there is memory");
+        assert!(outcome.mapped > 0.0 && outcome.held > 0.0, "{outcome:?}");
+        assert_eq!(outcome.resident.0, outcome.resident.1);
+    }
 }

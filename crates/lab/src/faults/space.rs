@@ -1,6 +1,6 @@
 //! The address space that is measured, and what it stands on.
 
-use super::machine::{Machine, ThreadRcu, books, cpu};
+use super::machine::{Machine, Member, ThreadRcu, books, cpu};
 use super::{Error, Way};
 use isotherm_maple::Global;
 use isotherm_mm::{
@@ -53,11 +53,17 @@ pub(super) type Space<'w, 'm> = AddressSpace<Process<'w, 'm>>;
 pub(super) trait Experiment {
     type Outcome;
 
-    /// Done by a thread that RCU knows.
+    /// Done by a thread that RCU knows. While it only waits for others, it goes offline: no grace period would end meanwhile, and
+    /// what others free would be lacking.
     ///
     /// # Errors
     /// Any.
-    fn run<'w>(&self, spaces: [&Space<'w, '_>; 2], rcu: &'w ThreadRcu) -> Result<Self::Outcome, Error>;
+    fn run<'w>(
+        &self,
+        spaces: [&Space<'w, '_>; 2],
+        rcu: &'w ThreadRcu,
+        me: &mut Member<'w>,
+    ) -> Result<Self::Outcome, Error>;
 }
 
 /// Runs it on a machine of so many frames beyond the spare ones, of which shared memory has so many.
@@ -86,7 +92,7 @@ fn on<'w, 'm, E: Experiment>(
     way: Way,
     pages: u64,
 ) -> Result<E::Outcome, Error> {
-    let _joined = rcu.join().map_err(|_| Error::Memory)?;
+    let mut joined = rcu.join().map_err(|_| Error::Memory)?;
     let shared = || -> Result<_, Error> {
         let shared = Object::new(machine, Shmem, RwLock::new(()), pages);
         Ok(Arc::new(Files(shared)))
@@ -100,7 +106,7 @@ fn on<'w, 'm, E: Experiment>(
         files.0.page_in(index).map_err(|_| Error::Memory)?;
     }
     let spaces = [space(1, files)?, space(2, shared()?)?];
-    experiment.run(spaces.each_ref(), rcu)
+    experiment.run(spaces.each_ref(), rcu, &mut joined)
 }
 
 impl Way {

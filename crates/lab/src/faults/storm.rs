@@ -1,6 +1,6 @@
 //! A start storm: many threads that each map what a thread needs, touch it, and exit.
 
-use super::machine::{ThreadRcu, set_cpu};
+use super::machine::{Member, ThreadRcu, set_cpu};
 use super::space::{Experiment, PAGE, Space, on_a_machine, quiet, read_write, since, there};
 use super::{Error, Lookups, Setup, Way};
 use crate::{Estimate, Watch};
@@ -96,33 +96,40 @@ fn judge(outcomes: &[Vec<Outcome>; Way::ALL.len()]) -> Option<Storm> {
 impl Experiment for Once {
     type Outcome = Outcome;
 
-    fn run<'w>(&self, [space, _]: [&Space<'w, '_>; 2], rcu: &'w ThreadRcu) -> Result<Outcome, Error> {
+    fn run<'w>(
+        &self,
+        [space, _]: [&Space<'w, '_>; 2],
+        rcu: &'w ThreadRcu,
+        me: &mut Member<'w>,
+    ) -> Result<Outcome, Error> {
         let barrier = Barrier::new(THREADS + 1);
         let (failed, faults) = (AtomicBool::new(false), AtomicU64::new(0));
         let last = AtomicU64::new(0);
         let epoch = Instant::now();
-        let start = std::thread::scope(|scope| {
-            for thread in 0..THREADS {
-                let (barrier, failed, faults, last) = (&barrier, &failed, &faults, &last);
-                scope.spawn(move || {
-                    set_cpu(thread);
-                    let joined = rcu.join();
-                    // Who sleeps here is waited for by no grace period of the others'.
-                    rcu.quiescent();
-                    barrier.wait();
-                    let lived = joined.map_err(|_| Error::Memory).and_then(|_joined| live(space, rcu));
-                    last.fetch_max(nanoseconds(epoch), Ordering::Relaxed);
-                    match lived {
-                        Ok(touched) => _ = faults.fetch_add(touched, Ordering::Relaxed),
-                        Err(_) => failed.store(true, Ordering::Relaxed),
-                    }
-                });
-            }
-            rcu.quiescent();
-            let start = nanoseconds(epoch);
-            barrier.wait();
-            start
-        });
+        let storm = || {
+            std::thread::scope(|scope| {
+                for thread in 0..THREADS {
+                    let (barrier, failed, faults, last) = (&barrier, &failed, &faults, &last);
+                    scope.spawn(move || {
+                        set_cpu(thread);
+                        let joined = rcu.join();
+                        // Who sleeps here is waited for by no grace period of the others'.
+                        rcu.quiescent();
+                        barrier.wait();
+                        let lived = joined.map_err(|_| Error::Memory).and_then(|_joined| live(space, rcu));
+                        last.fetch_max(nanoseconds(epoch), Ordering::Relaxed);
+                        match lived {
+                            Ok(touched) => _ = faults.fetch_add(touched, Ordering::Relaxed),
+                            Err(_) => failed.store(true, Ordering::Relaxed),
+                        }
+                    });
+                }
+                let start = nanoseconds(epoch);
+                barrier.wait();
+                start
+            })
+        };
+        let start = me.offline(storm);
         if failed.into_inner() {
             return Err(Error::Memory);
         }

@@ -11,6 +11,9 @@ pub fn table(all: &Results) -> String {
     let mut parts = Vec::new();
     if !all.faults.is_empty() {
         parts.push(faults(&all.faults));
+        if all.faults.iter().any(|one| one.ceiling.is_some()) {
+            parts.push(ceilings(&all.faults));
+        }
     }
     if let Some(storm) = &all.storm {
         parts.push(stormed(storm));
@@ -52,7 +55,7 @@ fn faults(all: &[Faults]) -> String {
         "mapper, thousand rounds/s",
     ]);
     for one in all {
-        let threads = if one.threads == 1 { "1 thread".into() } else { format!("{} threads", one.threads) };
+        let threads = threads(one);
         let place = if one.one_vma { " in one VMA" } else { "" };
         let mapper = if one.mapper { " beside a mapper" } else { "" };
         for rate in &one.ways {
@@ -67,6 +70,34 @@ fn faults(all: &[Faults]) -> String {
         }
     }
     table.render()
+}
+
+/// What no lock of a space can better.
+fn ceilings(all: &[Faults]) -> String {
+    let mut table = Table::new(&[
+        "the mapper in another space",
+        "thousand faults/s",
+        "of those without a mapper",
+        "beside mmap_lock",
+        "95 % interval",
+        "reached by per-VMA, sequence",
+    ]);
+    for one in all {
+        let Some(ceiling) = &one.ceiling else { continue };
+        table.row([
+            threads(one),
+            format!("{:.0}", ceiling.faults.median / 1e3),
+            percent(Some(ceiling.of_alone.median), 0),
+            format!("{:.2} x", ceiling.ratio.median),
+            interval(Some(&ceiling.ratio), 1.0, 2),
+            percent(Some(ceiling.reached.median), 0),
+        ]);
+    }
+    table.render()
+}
+
+fn threads(one: &Faults) -> String {
+    if one.threads == 1 { "1 thread".into() } else { format!("{} threads", one.threads) }
 }
 
 fn stormed(storm: &Storm) -> String {

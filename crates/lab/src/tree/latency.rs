@@ -1,6 +1,6 @@
 //! What one operation takes.
 
-use super::rivals::{Map, Maps, Rival, Visit};
+use super::rivals::{Map, Maps, Rival, Visit, valued};
 use super::space::{Chain, LARGE, Space};
 use super::{Error, Setup};
 use crate::machine::pin;
@@ -66,6 +66,9 @@ pub struct Latency {
     pub operation: Operation,
     /// The time of each map.
     pub times: Vec<Time>,
+    /// ns of the same look-up in arrays in order, by halving without a branch: nothing can be stored to them, and they have not
+    /// a byte more than is needed. So a reader can tell a slow map from a slow machine. `None` of what is no look-up.
+    pub array: Option<Estimate>,
 }
 
 impl Latency {
@@ -84,6 +87,8 @@ impl Latency {
     ) -> Result<Vec<Self>, Error> {
         let ranges = space.ranges.len();
         let mut times = Operation::ALL.map(|_| Rival::ALL.map(|_| Vec::new()));
+        let array = Array::new(space);
+        let mut floor = [const { Vec::new() }; 2];
         for round in 1..=setup.rounds {
             (watch.progress)(&format!("{ranges} ranges, operations, round {round} of {} ...", setup.rounds));
             for (at, rival) in Rival::ALL.into_iter().enumerate() {
@@ -94,6 +99,9 @@ impl Latency {
                     times.get_mut(at).into_iter().for_each(|times: &mut Vec<f64>| times.push(ns));
                 }
             }
+            let run = Run { space, slice: setup.slice, round, ns: [0.0; Operation::ALL.len()] };
+            let ns = alone(|| run.gets(&mut run.chain(), |index| array.get(index), || {}));
+            floor.iter_mut().zip(ns.unwrap_or([f64::NAN; 2])).for_each(|(all, ns)| all.push(ns));
         }
         let judged = Operation::ALL.into_iter().zip(&times).map(|(operation, times)| {
             let [maple, ..] = times;
@@ -102,7 +110,13 @@ impl Latency {
                 let slower_by = if rival == Rival::Maple { None } else { Estimate::of(&ratios) };
                 Some(Time { rival, ns: Estimate::of(times)?, slower_by })
             };
-            Self { ranges, operation, times: Rival::ALL.into_iter().zip(times).filter_map(time).collect() }
+            let array = match operation {
+                Operation::Get => Estimate::of(&floor[0]),
+                Operation::GetInTurn => Estimate::of(&floor[1]),
+                _ => None,
+            };
+            let times = Rival::ALL.into_iter().zip(times).filter_map(time).collect();
+            Self { ranges, operation, times, array }
         });
         Ok(judged.collect())
     }
@@ -117,16 +131,49 @@ struct Run<'s> {
 
 impl Visit for Run<'_> {
     fn visit<M: Map>(&mut self, _: Rival, map: &M) {
-        // On a thread of its own, which is pinned and a member until it ends.
-        let ns = std::thread::scope(|scope| {
-            let timing = scope.spawn(|| {
-                pin(0);
-                let _member = map.join();
-                self.times(map)
-            });
-            timing.join()
+        // A member until it ends.
+        let ns = alone(|| {
+            let _member = map.join();
+            self.times(map)
         });
         self.ns = ns.unwrap_or([f64::NAN; Operation::ALL.len()]);
+    }
+}
+
+/// On a thread of its own, which is pinned.
+fn alone<T: Send>(timing: impl FnOnce() -> T + Send) -> std::thread::Result<T> {
+    std::thread::scope(|scope| {
+        let timing = scope.spawn(|| {
+            pin(0);
+            timing()
+        });
+        timing.join()
+    })
+}
+
+/// First indexes in order, and of each its last index and its value.
+struct Array(Vec<u64>, Vec<(u64, usize)>);
+
+impl Array {
+    fn new(space: &Space) -> Self {
+        Self(
+            valued(space).map(|(first, ..)| first).collect(),
+            valued(space).map(|(_, last, value)| (last, value)).collect(),
+        )
+    }
+
+    #[inline]
+    fn get(&self, index: u64) -> usize {
+        let Self(firsts, others) = self;
+        let (mut at, mut count) = (0, firsts.len());
+        while count > 1 {
+            let half = count / 2;
+            let right = firsts.get(at + half).is_some_and(|&first| first <= index);
+            // A product is no branch, which would be guessed wrong every second time.
+            at += half * usize::from(right);
+            count -= half;
+        }
+        others.get(at).map_or(0, |&(last, value)| if index <= last { value } else { 0 })
     }
 }
 
@@ -134,24 +181,37 @@ impl Visit for Run<'_> {
 const SOME: usize = 256;
 
 impl Run<'_> {
-    fn times<M: Map>(&self, map: &M) -> [f64; Operation::ALL.len()] {
+    /// The indexes that are looked up, the same for all.
+    fn chain(&self) -> Chain {
+        Chain(0x9e37_79b9_7f4a_7c15 ^ u64::from(self.round) << 32)
+    }
+
+    /// ns of a look-up, and of one that waits for the one before.
+    #[inline]
+    fn gets(&self, chain: &mut Chain, get: impl Fn(u64) -> usize, rest: impl Fn()) -> [f64; 2] {
         let Self { space, .. } = self;
-        let mut chain = Chain(0x9e37_79b9_7f4a_7c15 ^ u64::from(self.round) << 32);
-        let get = self.slice(|| {
+        let free = self.slice(|| {
             for _ in 0..SOME {
-                black_box(map.get(space.index(&mut chain)));
+                black_box(get(space.index(chain)));
             }
-            map.rest();
+            rest();
             SOME
         });
         let in_turn = self.slice(|| {
             for _ in 0..SOME {
-                let found = map.get(space.index(&mut chain));
+                let found = get(space.index(chain));
                 chain.mix(found as u64);
             }
-            map.rest();
+            rest();
             SOME
         });
+        [free, in_turn]
+    }
+
+    fn times<M: Map>(&self, map: &M) -> [f64; Operation::ALL.len()] {
+        let Self { space, .. } = self;
+        let mut chain = self.chain();
+        let [get, in_turn] = self.gets(&mut chain, |index| map.get(index), || map.rest());
         let (mut store, mut erase) = (Spent::default(), Spent::default());
         let mut holes = Vec::with_capacity(SOME);
         while store.time + erase.time < 2 * self.slice {
@@ -245,6 +305,8 @@ mod tests {
             assert_eq!(latency.times.len(), Rival::ALL.len());
             assert!(latency.times.iter().all(|time| time.ns.count == 2 && time.ns.min > 0.0), "{latency:?}");
             assert!(latency.of(Rival::Maple).unwrap().slower_by.is_none());
+            let is_get = matches!(latency.operation, Operation::Get | Operation::GetInTurn);
+            assert_eq!(latency.array.is_some(), is_get, "{latency:?}");
         }
         struct Empty<'s>(&'s Space);
         impl Visit for Empty<'_> {
@@ -257,6 +319,10 @@ mod tests {
         }
         for rival in Rival::ALL {
             maps.visit(rival, &mut Empty(&space));
+        }
+        let array = Array::new(&space);
+        for (first, last, value) in valued(&space) {
+            assert_eq!([first, last, last + 1].map(|index| array.get(index)), [value, value, 0]);
         }
     }
 

@@ -139,7 +139,7 @@ mod tests {
 
     fn latency(ranges: usize, operation: Operation, ns: f64) -> Latency {
         let times = vec![Time { rival: Rival::Maple, ns: estimate(ns), slower_by: None }];
-        Latency { ranges, operation, times }
+        Latency { ranges, operation, times, array: None }
     }
 
     fn readers(readers: usize, kept: f64, scaled: Option<f64>) -> Readers {
@@ -150,6 +150,7 @@ mod tests {
             kept: Some(estimate(kept)),
             writes: Some(estimate(1e6)),
             scaled: scaled.map(estimate),
+            writer_elsewhere: None,
         };
         Readers { ranges: JUDGED, readers, throughput: vec![throughput] }
     }

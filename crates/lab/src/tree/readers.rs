@@ -1,6 +1,6 @@
 //! Look-ups a second of several readers, alone and beside a writer.
 
-use super::rivals::{Map, Maps, Rival, Visit};
+use super::rivals::{Map, Maps, OfMaple, Rival, Visit};
 use super::space::{Chain, Space};
 use super::{Error, Setup};
 use crate::machine::pin;
@@ -24,6 +24,9 @@ pub struct Throughput {
     pub kept: Option<Estimate>,
     /// Stores and erasures a second of the writer.
     pub writes: Option<Estimate>,
+    /// What share is left of those alone beside a writer of another such map: they share the machine and nothing else, so no map
+    /// can keep more. Two CPUs that are threads of one core slow each other down. Of maple alone.
+    pub writer_elsewhere: Option<Estimate>,
     /// Times as many look-ups, alone, as one reader had in the same round; `None` of one reader.
     pub scaled: Option<Estimate>,
 }
@@ -45,6 +48,7 @@ struct Rates {
     alone: Vec<f64>,
     beside: Vec<f64>,
     writes: Vec<f64>,
+    elsewhere: Vec<f64>,
 }
 
 impl Readers {
@@ -68,22 +72,27 @@ impl Readers {
         let ranges = space.ranges.len();
         let mut rates = [const { [const { Vec::new() }; 2] }; Rival::ALL.len()]
             .map(|two: [Vec<f64>; 2]| two.map(|_| Rates::default()));
+        let elsewhere = OfMaple::build(space)?;
         for round in 1..=setup.rounds {
             (watch.progress)(&format!("{ranges} ranges, readers, round {round} of {} ...", setup.rounds));
             for (rival, rates) in Rival::ALL.into_iter().zip(&mut rates) {
                 for (readers, rates) in (1..=cpus.min(2)).zip(rates) {
-                    let run = |writer| {
+                    let run = |writer, elsewhere| {
                         watch.go_on()?;
+                        let (reads, writes) = (0.0, 0.0);
                         let mut run =
-                            Run { space, readers, writer, slice: setup.slice, reads: 0.0, writes: 0.0 };
+                            Run { space, readers, writer, elsewhere, slice: setup.slice, reads, writes };
                         maps.visit(rival, &mut run);
                         Ok::<_, Error>((run.reads, run.writes))
                     };
-                    rates.alone.push(run(false)?.0);
+                    rates.alone.push(run(false, None)?.0);
                     if cpus > 1 {
-                        let (reads, writes) = run(true)?;
+                        let (reads, writes) = run(true, None)?;
                         rates.beside.push(reads);
                         rates.writes.push(writes);
+                        if rival == Rival::Maple {
+                            rates.elsewhere.push(run(true, Some(&elsewhere))?.0);
+                        }
                     }
                 }
             }
@@ -114,6 +123,7 @@ fn judge(rival: Rival, rates: &[Rates; 2], readers: usize) -> Option<Throughput>
         beside_writer: Estimate::of(&of.beside),
         kept: ratios(&of.beside, &of.alone),
         writes: Estimate::of(&of.writes),
+        writer_elsewhere: ratios(&of.elsewhere, &of.alone),
         scaled: if readers > 1 { ratios(&of.alone, &one.alone) } else { None },
     })
 }
@@ -122,6 +132,8 @@ struct Run<'s> {
     space: &'s Space,
     readers: usize,
     writer: bool,
+    /// Where the writer writes, if not to what is read.
+    elsewhere: Option<&'s OfMaple>,
     slice: Duration,
     reads: f64,
     writes: f64,
@@ -136,28 +148,24 @@ impl Visit for Run<'_> {
         let (barrier, done) = (Barrier::new(threads + 1), AtomicBool::new(false));
         let (space, readers, writer, slice) = (self.space, self.readers, self.writer, self.slice);
         let (barrier, done) = (&barrier, &done);
-        let run = |cpu: usize, work: fn(&M, &Space, &mut Chain) -> usize| {
-            pin(cpu);
+        let run = |cpu, work: fn(&M, &Space, &mut Chain) -> usize| {
             let _member = map.join();
-            let mut chain = Chain(0x9e37_79b9_7f4a_7c15 ^ (cpu as u64 + 1) << 32);
-            // What the thread is the first to use, it uses before the clock runs.
-            work(map, space, &mut chain);
-            barrier.wait();
-            // What was waited is counted within the time that it is taken off from, wherever the thread is preempted; and a
-            // thread that comes to run only when the slice is over has a rate too.
-            let (start, delayed, mut count) = (Instant::now(), run_delay(), 0);
-            loop {
-                count += work(map, space, &mut chain);
-                if done.load(Ordering::Relaxed) {
-                    break;
-                }
-            }
-            let waited = run_delay().saturating_sub(delayed);
-            count as f64 / start.elapsed().saturating_sub(waited).as_secs_f64()
+            rate(cpu, |chain| work(map, space, chain), barrier, done)
         };
+        let run_elsewhere = |cpu, other: &OfMaple| {
+            let _member = other.join();
+            rate(cpu, |chain| write(other, space, chain), barrier, done)
+        };
+        let elsewhere = self.elsewhere;
         let (reads, writes) = std::thread::scope(|scope| {
             let reading: Vec<_> = (0..readers).map(|cpu| scope.spawn(move || run(cpu, read))).collect();
-            let writing = writer.then(|| scope.spawn(move || run(readers.min(last_cpu()), write)));
+            let cpu = readers.min(last_cpu());
+            let writing = writer.then(|| {
+                scope.spawn(move || match elsewhere {
+                    None => run(cpu, write),
+                    Some(other) => run_elsewhere(cpu, other),
+                })
+            });
             barrier.wait();
             std::thread::sleep(slice);
             done.store(true, Ordering::Relaxed);
@@ -166,6 +174,26 @@ impl Visit for Run<'_> {
         });
         (self.reads, self.writes) = (reads, writes);
     }
+}
+
+/// How often a second work is done, from when all are ready to when they are to end.
+fn rate(cpu: usize, mut work: impl FnMut(&mut Chain) -> usize, barrier: &Barrier, done: &AtomicBool) -> f64 {
+    pin(cpu);
+    let mut chain = Chain(0x9e37_79b9_7f4a_7c15 ^ (cpu as u64 + 1) << 32);
+    // What the thread is the first to use, it uses before the clock runs.
+    work(&mut chain);
+    barrier.wait();
+    // What was waited is counted within the time that it is taken off from, wherever the thread is preempted; and a thread
+    // that comes to run only when the slice is over has a rate too.
+    let (start, delayed, mut count) = (Instant::now(), run_delay(), 0);
+    loop {
+        count += work(&mut chain);
+        if done.load(Ordering::Relaxed) {
+            break;
+        }
+    }
+    let waited = run_delay().saturating_sub(delayed);
+    count as f64 / start.elapsed().saturating_sub(waited).as_secs_f64()
 }
 
 /// How long this thread was ready to run and had to wait for a CPU, as the system counts it; nothing if it does not
@@ -211,11 +239,13 @@ mod tests {
 
     #[test]
     fn ratios_are_of_the_same_round() {
-        let one = Rates { alone: vec![10.0, 20.0], beside: vec![5.0, 20.0], writes: vec![1.0, 1.0] };
+        let (alone, beside) = (vec![10.0, 20.0], vec![5.0, 20.0]);
+        let one = Rates { alone, beside, writes: vec![1.0, 1.0], elsewhere: vec![6.0, 20.0] };
         let two = Rates { alone: vec![20.0, 30.0], ..Rates::default() };
         let [first, second] = [1, 2].map(|n| judge(Rival::Maple, &[one.clone(), two.clone()], n).unwrap());
         let ends = |estimate: &Option<Estimate>| estimate.as_ref().map(|one| (one.min, one.max));
         assert_eq!((ends(&first.kept), ends(&first.scaled)), (Some((0.5, 1.0)), None));
+        assert_eq!((ends(&first.writer_elsewhere), ends(&second.writer_elsewhere)), (Some((0.6, 1.0)), None));
         assert_eq!((ends(&second.kept), ends(&second.scaled)), (None, Some((1.5, 2.0))));
     }
 
@@ -238,6 +268,7 @@ mod tests {
                 let beside = one.beside_writer.as_ref().unwrap();
                 assert!(one.alone.median > 0.0 && beside.median > 0.0, "{one:?}");
                 assert!(one.writes.as_ref().unwrap().median > 0.0, "{one:?}");
+                assert_eq!(one.writer_elsewhere.is_some(), one.rival == Rival::Maple, "{one:?}");
             }
         }
         let alone = Readers::measure(&space, &maps, 1, &setup, &mut watch).unwrap();

@@ -115,7 +115,7 @@ pub(super) fn valued(space: &Space) -> impl Iterator<Item = (u64, u64, usize)> {
 /// Two readers, a writer, and the thread that builds.
 const THREADS: usize = 4;
 
-struct OfMaple(MapleTree<NonZeroUsize, Qsbr<Threads, THREADS>>);
+pub(super) struct OfMaple(MapleTree<NonZeroUsize, Qsbr<Threads, THREADS>>);
 
 impl Map for OfMaple {
     type Member<'a> = Option<Joined<'a, THREADS>>;

@@ -29,6 +29,7 @@ fn latency(all: &[Latency]) -> String {
             headings.push("x".into());
         }
     }
+    headings.push("array".into());
     let mut table = Table::new(&headings.iter().map(String::as_str).collect::<Vec<_>>());
     for one in all {
         let mut row = vec![one.operation.name().to_owned(), one.ranges.to_string()];
@@ -36,9 +37,14 @@ fn latency(all: &[Latency]) -> String {
             row.push(format!("{:.1}", time.ns.median));
             row.extend(time.slower_by.map(|ratio| format!("{:.2}", ratio.median)));
         }
+        row.push(one.array.map_or_else(|| "-".into(), |array| format!("{:.1}", array.median)));
         table.row(row);
     }
-    format!("{}x: times as long as maple, the median of the rounds' ratios\n", table.render())
+    format!(
+        "{}x: times as long as maple, the median of the rounds' ratios\n\
+         array: the same look-up by halving in sorted arrays, to which nothing can be stored\n",
+        table.render()
+    )
 }
 
 fn readers(all: &[Readers]) -> String {
@@ -50,6 +56,7 @@ fn readers(all: &[Readers]) -> String {
         "x of one",
         "beside a writer",
         "share",
+        "writer elsewhere",
         "million writes/s",
     ]);
     for one in all {
@@ -65,9 +72,13 @@ fn readers(all: &[Readers]) -> String {
                 by.scaled.as_ref().map_or_else(|| "-".into(), |scaled| format!("{:.2}", scaled.median)),
                 million(&by.beside_writer),
                 percent(by.kept.as_ref().map(|kept| kept.median), 1),
+                percent(by.writer_elsewhere.as_ref().map(|kept| kept.median), 1),
                 million(&by.writes),
             ]);
         }
     }
-    table.render()
+    format!(
+        "{}writer elsewhere: the share beside a writer of another tree, which the machine leaves\n",
+        table.render()
+    )
 }

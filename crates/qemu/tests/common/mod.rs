@@ -1,7 +1,7 @@
 //! What all tests with the guest program do: boot it, speak to it.
 #![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
 
-use isotherm_qemu::{Error, Guest, Machine};
+use isotherm_qemu::{Error, Guest, Kind, Machine};
 use std::time::Duration;
 
 /// How long the guest may take for a command.
@@ -11,6 +11,15 @@ pub const MIB: u64 = 1 << 20;
 /// The guest program in so many bytes of RAM.
 pub fn machine(memory: u64) -> Machine {
     Machine::new(std::env::var_os("ISOTHERM_GUEST").expect("ISOTHERM_GUEST names the guest program"), memory)
+}
+
+/// arm64 with so many processors, the program of `ISOTHERM_GUEST_ARM64`.
+#[allow(dead_code, reason = "not all of the tests are about arm64")]
+pub fn arm64(cpus: u32) -> Machine {
+    let program =
+        std::env::var_os("ISOTHERM_GUEST_ARM64").expect("ISOTHERM_GUEST_ARM64 names the guest program");
+    let kind = Kind::Virt;
+    Machine { kind, qemu: kind.emulator().into(), cpus, ..Machine::new(program, 256 * MIB) }
 }
 
 /// Boots it.

@@ -49,18 +49,29 @@ struct Leaving {
     leave: unsafe fn(NonNull<()>),
 }
 
+/// What a thread keeps of itself: in one place, which a section finds once.
+struct Local {
+    member: Cell<Member>,
+    /// Sections that are alive; with [`LAST`], the thread's membership ends with the last of them.
+    depth: Cell<u32>,
+    leaving: Cell<Option<Leaving>>,
+}
+
+/// A bit of the depth.
+const LAST: u32 = 1 << 31;
+
 thread_local! {
-    static MEMBER: Cell<Member> = const { Cell::new(NOBODY) };
-    static DEPTH: Cell<u32> = const { Cell::new(0) };
-    static LEAVING: Cell<Option<Leaving>> = const { Cell::new(None) };
+    static LOCAL: Local =
+        const { Local { member: Cell::new(NOBODY), depth: Cell::new(0), leaving: Cell::new(None) } };
 }
 
 /// The next identity. Never loom's: what threads are is not part of its models.
 static IDS: AtomicU64 = AtomicU64::new(1);
 
 impl Threads {
+    #[inline]
     fn member(&self) -> Option<Member> {
-        let member = MEMBER.get();
+        let member = LOCAL.with(|local| local.member.get());
         (member.of == self.id).then_some(member)
     }
 }
@@ -74,34 +85,55 @@ impl Drop for ThreadSection {
     fn drop(&mut self) {
         // A compiler barrier: nothing of the section moves past its end.
         compiler_fence(Ordering::SeqCst);
-        let depth = DEPTH.get() - 1;
-        DEPTH.set(depth);
-        if depth == 0
-            && let Some(Leaving { qsbr, leave }) = LEAVING.take()
-        {
-            // SAFETY: it was put there while this section was alive, whose guard still borrows the `Qsbr`.
-            unsafe { leave(qsbr) };
+        let depth = LOCAL.with(|local| {
+            let depth = local.depth.get() - 1;
+            local.depth.set(depth);
+            depth
+        });
+        if depth == LAST {
+            // SAFETY: what this was the last section of, its guard still borrows.
+            unsafe { leave() };
         }
     }
 }
 
-// SAFETY: a thread is a CPU that it stays on, a section stays in its thread, DEPTH counts them, and only a thread that has
+/// Ends the membership of a thread whose [`Joined`] was dropped in a section.
+///
+/// # Safety
+/// The section was the last, and its guard still borrows the `Qsbr`.
+#[cold]
+unsafe fn leave() {
+    let leaving = LOCAL.with(|local| {
+        local.depth.set(0);
+        local.leaving.take()
+    });
+    if let Some(Leaving { qsbr, leave }) = leaving {
+        // SAFETY: it was put there while the section was alive; the caller vouches for the rest.
+        unsafe { leave(qsbr) };
+    }
+}
+
+// SAFETY: a thread is a CPU that it stays on, a section stays in its thread, which counts them, and only a thread that has
 // joined enters one.
 unsafe impl Cpus for Threads {
     type Section = ThreadSection;
 
     #[inline]
     fn enter(&self) -> ThreadSection {
-        assert!(self.member().is_some(), "this thread has not joined");
-        // Guards that were forgotten add up. Wrapping would end the sections of those that are alive.
-        DEPTH.set(DEPTH.get().checked_add(1).expect("too many read-side critical sections"));
+        LOCAL.with(|local| {
+            assert!(local.member.get().of == self.id, "this thread has not joined");
+            let depth = local.depth.get().wrapping_add(1);
+            // Guards that were forgotten add up. Wrapping would end the sections of those that are alive.
+            assert!(depth & !LAST != 0, "too many read-side critical sections");
+            local.depth.set(depth);
+        });
         compiler_fence(Ordering::SeqCst);
         ThreadSection(PhantomData)
     }
 
     #[inline]
     fn in_section(&self) -> bool {
-        DEPTH.get() > 0
+        LOCAL.with(|local| local.depth.get() > 0)
     }
 
     #[inline]
@@ -132,7 +164,7 @@ impl<const CPUS: usize> Joined<'_, CPUS> {
 
         impl<const CPUS: usize> Drop for Back<'_, CPUS> {
             fn drop(&mut self) {
-                MEMBER.set(self.1);
+                LOCAL.with(|local| local.member.set(self.1));
                 self.0.online();
             }
         }
@@ -140,7 +172,7 @@ impl<const CPUS: usize> Joined<'_, CPUS> {
         let threads = &self.qsbr.cpus;
         assert!(!threads.in_section(), "offline inside a read-side critical section");
         let member = threads.member().expect("this thread has not joined");
-        MEMBER.set(AWAY);
+        LOCAL.with(|local| local.member.set(AWAY));
         // SAFETY: the thread is in no section, and enters none before it is a member again and online.
         unsafe { self.qsbr.offline(member.index) };
         let _back = Back(self.qsbr, member);
@@ -171,11 +203,11 @@ impl<const CPUS: usize> Qsbr<Threads, CPUS> {
     /// # Panics
     /// The thread is a member already, of this or of another; also if it dropped its [`Joined`] and not yet its guards.
     pub fn join(&self) -> Result<Joined<'_, CPUS>, TooManyThreads> {
-        assert!(MEMBER.get().of == NOBODY.of, "this thread has joined already");
+        assert!(LOCAL.with(|local| local.member.get().of) == NOBODY.of, "this thread has joined already");
         let mut taken = self.cpus.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let index = taken.iter().position(|taken| !taken).ok_or(TooManyThreads { limit: CPUS })?;
         taken[index] = true;
-        MEMBER.set(Member { of: self.cpus.id, index });
+        LOCAL.with(|local| local.member.set(Member { of: self.cpus.id, index }));
         self.online();
         Ok(Joined { qsbr: self, _not_send: PhantomData })
     }
@@ -185,7 +217,7 @@ impl<const CPUS: usize> Qsbr<Threads, CPUS> {
     /// Ends the calling thread's membership. It is in no section.
     fn leave(&self) {
         let index = self.cpus.current();
-        MEMBER.set(NOBODY);
+        LOCAL.with(|local| local.member.set(NOBODY));
         // SAFETY: the thread is in no section, and enters none without being a member.
         unsafe { self.offline(index) };
         self.cpus.taken.lock().unwrap_or_else(PoisonError::into_inner)[index] = false;
@@ -203,7 +235,11 @@ impl<const CPUS: usize> Drop for Joined<'_, CPUS> {
     fn drop(&mut self) {
         if self.qsbr.cpus.in_section() {
             let qsbr = NonNull::from(self.qsbr).cast();
-            LEAVING.set(Some(Leaving { qsbr, leave: Qsbr::<Threads, CPUS>::leave_erased }));
+            let leaving = Leaving { qsbr, leave: Qsbr::<Threads, CPUS>::leave_erased };
+            LOCAL.with(|local| {
+                local.leaving.set(Some(leaving));
+                local.depth.set(local.depth.get() | LAST);
+            });
         } else {
             self.qsbr.leave();
         }
@@ -216,7 +252,7 @@ impl<const CPUS: usize> Drop for Joined<'_, CPUS> {
 fn sections_that_are_forgotten_are_counted_up_to_a_limit() {
     let qsbr = Qsbr::<Threads, 1>::for_threads();
     let _joined = core::mem::ManuallyDrop::new(qsbr.join());
-    // As 2^32-1 guards that were forgotten leave it.
-    DEPTH.set(u32::MAX);
+    // As 2^31-1 guards that were forgotten leave it.
+    LOCAL.with(|local| local.depth.set(LAST - 1));
     let _guard = qsbr.cpus.enter();
 }

@@ -25,6 +25,10 @@ _start:
     movz x6, #0x0900, lsl #16
     orr x7, x6, x4
     str x7, [x3, x5]
+    mov x5, #(80 * 8)               // 0x0a00_0000: virtio
+    movz x6, #0x0a00, lsl #16
+    orr x7, x6, x4
+    str x7, [x3, x5]
     ldr x4, =NORMAL_LEAF
     mov x5, #1
 1:  lsl x6, x5, #30
@@ -43,7 +47,7 @@ ap_start:                           // x0: number of the processor
     mov x19, x0
 
 enter:
-    mov x0, #(3 << 20)              // floating point, which the compiler uses for copies
+    mov x0, #(1 << 20)              // floating point, which the compiler uses for copies; not for user programs
     msr cpacr_el1, x0
     ldr x0, =MAIR
     msr mair_el1, x0

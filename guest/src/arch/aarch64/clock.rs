@@ -1,6 +1,10 @@
-//! Time: the generic timer's virtual count.
+//! Time: the generic timer's virtual count, and its tick.
 
 use core::arch::asm;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// The timer's counts from one tick to the next.
+static TICK: AtomicU64 = AtomicU64::new(0);
 
 /// A monotonic clock. Its zero is the moment it was made.
 pub struct Clock {
@@ -24,8 +28,25 @@ impl Clock {
         Self { start: count(), hz: hz.max(1) }
     }
 
+    /// Has this processor's timer raise an interrupt every `us` microseconds.
+    pub fn start_tick(&self, us: u64) {
+        TICK.store(us * self.hz / 1_000_000, Ordering::Relaxed);
+        tick();
+        // SAFETY: turns the timer on.
+        unsafe {
+            asm!("msr cntv_ctl_el0, {}", "isb", in(reg) 1u64, options(nomem, nostack, preserves_flags))
+        };
+    }
+
     /// Microseconds since the clock was made.
     pub fn now_us(&self) -> u64 {
         (u128::from(count().wrapping_sub(self.start)) * 1_000_000 / u128::from(self.hz)) as u64
     }
+}
+
+/// The tick has come: the next one is due.
+pub fn tick() {
+    let counts = TICK.load(Ordering::Relaxed);
+    // SAFETY: sets the timer, and takes its interrupt back.
+    unsafe { asm!("msr cntv_tval_el0, {}", "isb", in(reg) counts, options(nomem, nostack, preserves_flags)) };
 }

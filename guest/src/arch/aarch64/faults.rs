@@ -1,16 +1,17 @@
 //! Exceptions: told in words, then the end of the run; but page faults of the experiment with page tables are resolved there,
-//! and interrupts only wake.
+//! exceptions of user programs are handled by whoever runs them, and interrupts only wake.
 
 use super::gic;
 use super::power::{End, end};
 use crate::console::write_line_in_distress;
-use crate::mmu;
+use crate::{mmu, user};
 
-/// Of the sixteen vectors: a synchronous exception, and an interrupt, of this program, which runs on SP_EL0; a synchronous
-/// exception of a user program.
+/// Of the sixteen vectors: a synchronous exception, and an interrupt, of this program, which runs on SP_EL0; the same of a user
+/// program.
 pub const OWN: u64 = 0;
 const INTERRUPT: u64 = 1;
 pub const USERS: u64 = 8;
+const USERS_INTERRUPT: u64 = 9;
 
 /// Registers as `exception_common` leaves them on the stack.
 #[repr(C, align(16))]
@@ -21,7 +22,7 @@ pub struct Frame {
     pub spsr: u64,
     pub esr: u64,
     pub far: u64,
-    sp: u64,
+    pub sp: u64,
     q: [[u64; 2]; 32],
     fpcr: u64,
     fpsr: u64,
@@ -54,7 +55,8 @@ fn name(class: u64) -> &'static str {
 #[unsafe(no_mangle)]
 extern "C" fn exception(frame: &mut Frame, vector: u64) {
     match vector {
-        INTERRUPT => gic::acknowledge(),
+        INTERRUPT | USERS_INTERRUPT => gic::acknowledge(),
+        USERS if user::is_running() => user::trapped(frame),
         OWN | USERS if mmu::page_fault(frame, vector) => {}
         _ => tell(frame, vector),
     }

@@ -1,6 +1,6 @@
-//! The interrupt controller, a GICv2: waking processors, and what the serial line raises.
+//! The interrupt controller, a GICv2: waking processors, the tick, and what the serial line raises.
 
-use super::serial;
+use super::{clock, serial};
 
 const DISTRIBUTOR: u64 = 0x0800_0000;
 const CPU_INTERFACE: u64 = 0x0801_0000;
@@ -14,6 +14,8 @@ const C_CONTROL: u64 = 0;
 const C_MASK: u64 = 4;
 const C_ACKNOWLEDGE: u64 = 0xc;
 const C_END: u64 = 0x10;
+/// The virtual timer's interrupt, of each processor.
+const TIMER: u32 = 27;
 /// The serial line's interrupt.
 const SERIAL: u32 = 33;
 /// From here on: none.
@@ -46,6 +48,11 @@ pub fn enable() {
     write(CPU_INTERFACE + C_CONTROL, 1);
 }
 
+/// Makes this processor take those of its timer too.
+pub fn enable_tick() {
+    write(DISTRIBUTOR + D_ENABLE, 1 << TIMER);
+}
+
 /// Ends the sleep of processor `cpu`, now or as soon as it comes to one with interrupts held back.
 pub fn wake(cpu: usize) {
     // SAFETY: a barrier: what it is woken for is seen before the interrupt.
@@ -61,6 +68,9 @@ pub fn acknowledge() {
     }
     if came & 0x3ff == SERIAL {
         serial::acknowledge();
+    }
+    if came & 0x3ff == TIMER {
+        clock::tick();
     }
     write(CPU_INTERFACE + C_END, came);
 }

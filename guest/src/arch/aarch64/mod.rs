@@ -1,22 +1,24 @@
-//! arm64: QEMU's virt, with a GICv2, a PL011, PSCI by HVC and semihosting.
+//! arm64: QEMU's virt, with a GICv2, a PL011, virtio-mmio, PSCI by HVC and semihosting.
 
 pub mod boot;
 pub mod clock;
 mod device_tree;
 pub mod faults;
 mod gic;
-pub mod host;
 pub mod interrupts;
 pub mod paging;
 pub mod power;
 pub mod processor;
 pub mod serial;
+pub mod transport;
 
 pub use gic::wake;
 
 use crate::{console, crew, memory};
 use clock::Clock;
 
+/// How often the host is looked at when nothing else wakes this program, in microseconds.
+const TICK: u64 = 20_000;
 /// How long processors may take to start, in microseconds.
 const START: u64 = 2_000_000;
 
@@ -39,6 +41,8 @@ extern "C" fn boot_main() -> ! {
     while crew::present() < cpus && clock.now_us() < until {
         core::hint::spin_loop();
     }
+    clock.start_tick(TICK);
+    gic::enable_tick();
     crate::serve(clock, ram, cpus)
 }
 

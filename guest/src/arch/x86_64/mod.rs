@@ -4,12 +4,12 @@ mod apic;
 pub mod boot;
 pub mod clock;
 pub mod faults;
-pub mod host;
 pub mod paging;
 pub mod power;
 pub mod processor;
 pub mod serial;
 mod start_info;
+pub mod transport;
 
 pub use apic::{SHOOTDOWN_VECTOR, interrupt, wake};
 pub use x86_64::instructions::interrupts;

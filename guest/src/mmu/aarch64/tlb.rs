@@ -32,7 +32,8 @@ pub fn root() -> u64 {
 unsafe fn set_root(root: u64) {
     // SAFETY: the caller's duty.
     unsafe {
-        asm!("msr ttbr0_el1, {}", "isb", "tlbi vmalle1", "dsb nsh", "isb", in(reg) root, options(nostack, preserves_flags));
+        // What was written to the tables is seen by walks.
+        asm!("dsb ishst", "msr ttbr0_el1, {}", "isb", "tlbi vmalle1", "dsb nsh", "isb", in(reg) root, options(nostack, preserves_flags));
     }
 }
 

@@ -11,12 +11,16 @@ use crate::boot::MAX_CPUS;
 use crate::processor;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
+use isotherm_mm::Access;
 use x86_64::instructions::interrupts;
 use x86_64::registers::control::Cr2;
 
 /// The system call's vector.
 pub const SYSTEM_CALL: u64 = 0x80;
 const PAGE_FAULT: u64 = 14;
+/// Bits of a page fault's error code (Intel SDM vol. 3, 4.7).
+const WRITE: u64 = 1 << 1;
+const FETCH: u64 = 1 << 4;
 /// Interrupts on, and the bit that is always set.
 const FLAGS: u64 = 0x202;
 
@@ -26,17 +30,17 @@ const FLAGS: u64 = 0x202;
 pub struct Context {
     /// Where `enter` returns to, while the program runs.
     kernel_stack: u64,
-    pub rax: u64,
+    rax: u64,
     rbx: u64,
     rcx: u64,
-    pub rdx: u64,
-    pub rsi: u64,
-    pub rdi: u64,
+    rdx: u64,
+    rsi: u64,
+    rdi: u64,
     rbp: u64,
     others: [u64; 8],
-    pub rip: u64,
+    rip: u64,
     rflags: u64,
-    pub rsp: u64,
+    rsp: u64,
     vector: u64,
     error: u64,
     address: u64,
@@ -51,8 +55,8 @@ const _: () = assert!(core::mem::offset_of!(Context, rsp) == 144);
 pub enum Trap {
     /// `int 0x80`.
     Call,
-    /// A page fault: its address and error code.
-    Fault(u64, u64),
+    /// A page fault: its address, and the access.
+    Fault(u64, Access),
     /// Another exception: its vector.
     Exception(u64),
 }
@@ -115,6 +119,26 @@ impl Context {
         Self { rip, rsp, rdi, rsi, rdx, rflags: FLAGS, ..Self::default() }
     }
 
+    /// The same registers, but for where a thread goes on, its stack and its first argument.
+    pub fn beside(&self, rip: u64, rsp: u64, argument: u64) -> Self {
+        Self { rip, rsp, rdi: argument, ..self.clone() }
+    }
+
+    /// The instruction that comes next.
+    pub fn instruction(&self) -> u64 {
+        self.rip
+    }
+
+    /// The number of a call, and its arguments.
+    pub fn call(&self) -> (u64, [u64; 3]) {
+        (self.rax, [self.rdi, self.rsi, self.rdx])
+    }
+
+    /// The result of a call.
+    pub fn set_result(&mut self, result: u64) {
+        self.rax = result;
+    }
+
     /// Lets the program run until it traps. Takes interrupts when it returns, as before.
     ///
     /// # Safety
@@ -128,7 +152,9 @@ impl Context {
         interrupts::enable();
         match self.vector {
             SYSTEM_CALL => Trap::Call,
-            PAGE_FAULT => Trap::Fault(self.address, self.error),
+            PAGE_FAULT if self.error & FETCH != 0 => Trap::Fault(self.address, Access::Execute),
+            PAGE_FAULT if self.error & WRITE != 0 => Trap::Fault(self.address, Access::Write),
+            PAGE_FAULT => Trap::Fault(self.address, Access::Read),
             vector => Trap::Exception(vector),
         }
     }

@@ -1,16 +1,15 @@
 //! The host as the guest sees it: QEMU's virtio-balloon, and all that is done with it.
 
-use super::clock::Clock;
+use crate::arch::transport;
+use crate::clock::Clock;
 use crate::memory::{RESERVE, free_bytes, get_reserve, order_of, put, zone};
+use crate::paging;
 use core::ptr::NonNull;
 use isotherm_balloon::{Balloon, DirectMap, Error, Options, Stat, Stats, Step, ZoneSource};
 use isotherm_frames::{Block, FRAME_SIZE, Order, OwnedBlock, Progress};
 use virtio_drivers::transport::mmio::{MmioTransport, VirtIOHeader};
-use virtio_drivers::transport::pci::bus::{Command, ConfigurationAccess, DeviceFunction, PciRoot};
-use virtio_drivers::transport::pci::{PciTransport, virtio_device_type};
 use virtio_drivers::transport::{DeviceType, SomeTransport, Transport};
 use virtio_drivers::{BufferDirection, Hal, PhysAddr};
-use x86_64::instructions::port::Port;
 
 /// What virtio-drivers needs of a machine: memory for queues, and addresses. Everything lies at its own address.
 #[derive(Debug)]
@@ -42,7 +41,7 @@ unsafe impl Hal for Machine {
     }
 
     unsafe fn mmio_phys_to_virt(address: PhysAddr, _: usize) -> NonNull<u8> {
-        // Device memory is mapped below 4 GiB, where QEMU's firmware puts what this program uses; a page fault would
+        // Device memory is mapped: below 4 GiB on x86-64, where QEMU's firmware puts what this program uses. A page fault would
         // tell otherwise.
         NonNull::new(address as *mut u8).unwrap_or(NonNull::dangling())
     }
@@ -59,59 +58,20 @@ fn spare() -> ZoneSource<'static, 'static> {
     ZoneSource::new(zone(), 0)
 }
 
-/// The first PCI bus, by its ports.
-struct Ports;
-
-impl Ports {
-    fn select(function: DeviceFunction, register: u8) -> Port<u32> {
-        let address = 1 << 31
-            | u32::from(function.bus) << 16
-            | u32::from(function.device) << 11
-            | u32::from(function.function) << 8
-            | u32::from(register & 0xfc);
-        // SAFETY: the address port of PCI configuration space, which only processor 0 uses, always before the data port.
-        unsafe { Port::new(0xcf8).write(address) };
-        Port::new(0xcfc)
-    }
-}
-
-impl ConfigurationAccess for Ports {
-    fn read_word(&self, function: DeviceFunction, register: u8) -> u32 {
-        // SAFETY: reading configuration space has no effect.
-        unsafe { Self::select(function, register).read() }
-    }
-
-    fn write_word(&mut self, function: DeviceFunction, register: u8, data: u32) {
-        // SAFETY: the caller, virtio-drivers, knows the register it writes.
-        unsafe { Self::select(function, register).write(data) }
-    }
-
-    unsafe fn unsafe_clone(&self) -> Self {
-        Self
-    }
-}
-
-/// QEMU's microvm has its virtio-mmio transports here, 512 bytes apart.
-const MMIO: u64 = 0xfeb0_0000;
+/// Bytes of a virtio-mmio transport.
 const MMIO_SIZE: usize = 512;
-const MMIO_COUNT: u64 = 24;
 
-fn on_mmio() -> Option<SomeTransport<'static>> {
-    (0..MMIO_COUNT).find_map(|slot| {
-        let header = NonNull::new((MMIO + slot * MMIO_SIZE as u64) as *mut VirtIOHeader)?;
-        // SAFETY: device memory that is mapped for ever; where there is no transport, its magic number is not there.
+/// The balloon among so many virtio-mmio transports, one after the other from this address on.
+///
+/// # Safety
+/// Device memory that is mapped for ever, and that nobody else uses.
+pub unsafe fn on_mmio(start: u64, count: u64) -> Option<SomeTransport<'static>> {
+    (0..count).find_map(|slot| {
+        let header = NonNull::new((start + slot * MMIO_SIZE as u64) as *mut VirtIOHeader)?;
+        // SAFETY: the caller's duty; where there is no transport, its magic number is not there.
         let transport = unsafe { MmioTransport::new(header, MMIO_SIZE) }.ok()?;
         (transport.device_type() == DeviceType::MemoryBalloon).then(|| transport.into())
     })
-}
-
-fn on_pci() -> Option<SomeTransport<'static>> {
-    let mut root = PciRoot::new(Ports);
-    let (function, _) = root
-        .enumerate_bus(0)
-        .find(|(_, info)| virtio_device_type(info) == Some(DeviceType::MemoryBalloon))?;
-    root.set_command(function, Command::MEMORY_SPACE | Command::BUS_MASTER);
-    PciTransport::new::<Machine, _>(&mut root, function).ok().map(Into::into)
 }
 
 /// The balloon, if there is one.
@@ -126,14 +86,14 @@ pub struct Host {
 }
 
 impl Host {
-    /// Looks for a balloon on virtio-mmio, then on PCI.
+    /// Looks for a balloon.
     ///
     /// # Errors
     /// There is one that cannot be driven.
     pub fn find(ram: u64) -> Result<Self, Error> {
-        let transport = on_mmio().or_else(on_pci);
+        let transport = transport::find();
         // SAFETY: all RAM is mapped at its own address for ever, and `Machine::share` adds nothing.
-        let memory = unsafe { DirectMap::new(0, super::paging::REACH / FRAME_SIZE) };
+        let memory = unsafe { DirectMap::new(0, paging::REACH / FRAME_SIZE) };
         let options = Options { stats: statistics(ram), ..Options::default() };
         let balloon = match transport {
             // SAFETY: blocks come from the zone, which gives them to nobody else until they are back.
