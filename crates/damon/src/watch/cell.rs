@@ -173,6 +173,8 @@ pub(super) struct Window {
     pub believed: f32,
     /// It showed after a clear that flushed nothing, later than it was to end.
     pub late: bool,
+    /// It was over those pages that are accessed, where others of the cell are not.
+    pub is_focus: bool,
 }
 
 /// A look, and what is to be known of it.
@@ -364,7 +366,8 @@ impl Cell {
                     self.state = if is_vague { State::Unseen } else { State::Lit };
                     self.window = 0;
                 }
-                Told::Closed(Window { share, length, counts, is_rest, late, verdict, believed })
+                let is_focus = was_in_focus;
+                Told::Closed(Window { share, length, counts, is_rest, late, verdict, believed, is_focus })
             }
             State::Unseen if appeared != 0 && self.appeared.is_some_and(|a| a.at + longest * 2 >= now) => {
                 let before = self.appeared.unwrap_or_default();
