@@ -337,7 +337,7 @@ fn inhabited(area: Area, profile: &[Segment]) -> Vec<Area> {
     let whole = area.range();
     let inside = profile.iter().filter(|s| area.target.is_none_or(|t| t == s.target.0));
     let inside = inside.filter(|s| s.range.intersects(whole));
-    let there = |s: &Segment| s.size * s.there_share();
+    let there = |s: &Segment| s.size * s.there_when_seen();
     let is_sparse = |s: &Segment| s.range.size() > HUGE_GAP && there(s) < SPARSE * s.range.size() as f64;
     let (sparse, dense): (Vec<&Segment>, Vec<&Segment>) = inside.partition(|s| is_sparse(s));
     let sum = |list: &[&Segment]| list.iter().map(|s| there(s)).sum::<f64>();

@@ -226,6 +226,8 @@ impl HoldingsAnalysis {
             By::Object => {
                 let mut rows: Vec<Either> = holdings.objects().into_iter().map(Either::Object).collect();
                 rows.iter().for_each(|row| look(row));
+                // Whether there is any object or not: none of it is called so.
+                sought.look(None, 0, false);
                 rows.extend(holdings.own_of_processes().into_iter().map(Either::Process));
                 options.choose(&mut rows, options.limit, hidden);
                 for row in rows {

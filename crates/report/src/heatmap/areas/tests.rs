@@ -267,7 +267,10 @@ fn what_was_reserved_and_never_touched_takes_no_rows() {
         if !known {
             regions.iter_mut().for_each(|region| region.resident = None);
         }
-        (0..20).for_each(|i| survey.snapshot(&snapshot(i, 1, regions.clone())));
+        // At first nothing is known of it.
+        let unknown = vec![crate::synthetic::unknown(MMAP, MMAP + TIB)];
+        survey.snapshot(&snapshot(0, 1, unknown));
+        (1..20).for_each(|i| survey.snapshot(&snapshot(i, 1, regions.clone())));
         survey
     };
     let shown = |survey: &Survey, choice: &AreaChoice| {
