@@ -114,6 +114,8 @@ pub fn parse_size(text: &str) -> Result<u64, UnitError> {
         "t" => 1 << 40,
         "p" => 1 << 50,
         "e" => 1 << 60,
+        // `-4K` and `lots` have no unit.
+        _ if number.is_empty() => 1,
         _ => return Err(SIZE.error(text, format!("the unit {unit:?} is not one of B K M G T P E"))),
     };
     scaled(SIZE, text, number, factor)
@@ -146,6 +148,7 @@ pub fn parse_time(text: &str) -> Result<Duration, UnitError> {
             "d" => 86_400_000_000_000,
             "" if !number.is_empty() => return Err(TIME.error(text, "it has no unit (ns us ms s m h d)")),
             "" => return Err(TIME.error(text, "it does not begin with a number")),
+            _ if number.is_empty() && total == 0 => 1,
             _ => return Err(TIME.error(text, format!("the unit {unit:?} is not one of ns us ms s m h d"))),
         };
         total = total
