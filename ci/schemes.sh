@@ -108,8 +108,9 @@ swapped() {
 member() { sed -n "s/.*\"$1\":\([0-9]*\).*/\1/p" log | awk '{ n += $1 } END { printf "%.0f\n", n }'; }
 # windows BYTES MS: most in a window, and how many were above either.
 windows() {
-	sed -n 's/.*"latency_us":\([0-9]*\).*"tried":\([0-9]*\).*"window_ns":\([0-9]*\).*/\3 \2 \1/p' log | awk -v bytes="$1" -v ms="$2" '
-		{ tried[$1] += $2; took[$1] += $3 }
+	sed -n 's/.*"latency_us":\([0-9]*\).*"tried":\([0-9]*\).*"waited_us":\([0-9]*\).*"window_ns":\([0-9]*\).*/\4 \2 \1 \3/p' log | awk -v bytes="$1" -v ms="$2" '
+		# What others had the CPU for is no cost of acting.
+		{ tried[$1] += $2; took[$1] += $3 - $4 }
 		END {
 			for (window in tried) {
 				n++

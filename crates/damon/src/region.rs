@@ -22,6 +22,8 @@ pub struct Region {
     pub exposure: u32,
     /// See [`RegionSnapshot::resident`].
     pub resident: Option<u64>,
+    /// See [`RegionSnapshot::idle_bp`].
+    pub idle_bp: u16,
 }
 
 impl Region {
@@ -36,6 +38,7 @@ impl Region {
             seen_bp: 0,
             exposure: 0,
             resident: None,
+            idle_bp: 0,
         }
     }
 
@@ -64,11 +67,17 @@ impl Region {
         crate::snapshot::accesses_bp(self.nr_accesses, self.nr_accesses_bp)
     }
 
+    /// The share of it that is idle, in basis points, also if that is all.
+    fn idle(&self) -> u16 {
+        if self.accesses_bp() == 0 && self.seen_bp > 0 { 10_000 } else { self.idle_bp }
+    }
+
     /// Takes in the right-hand neighbour: counts and ages become size-weighted integer means, and so
     /// does what was seen, of what is there.
     pub(crate) fn absorb(&mut self, right: &Self) {
         let (l, r) = (u128::from(self.range.size()), u128::from(right.range.size()));
         let mean = |a: u32, b: u32| ((u128::from(a) * l + u128::from(b) * r) / (l + r).max(1)) as u32;
+        let idle = [self.idle(), right.idle()];
         // Of what saturated the mean would be too small.
         let fine =
             (u128::from(self.accesses_bp()) * l + u128::from(right.accesses_bp()) * r) / (l + r).max(1);
@@ -79,6 +88,10 @@ impl Region {
         // Of what is not there nothing was tried.
         let there = self.resident.zip(right.resident).filter(|(a, b)| a.saturating_add(*b) > 0);
         let (l, r) = there.map_or((l, r), |(a, b)| (u128::from(a), u128::from(b)));
+        if self.idle_bp > 0 || right.idle_bp > 0 {
+            let [a, b] = idle.map(u128::from);
+            self.idle_bp = ((a * l + b * r) / (l + r).max(1)).min(9999) as u16;
+        }
         let seen = (u128::from(self.seen_bp) * l + u128::from(right.seen_bp) * r) / (l + r).max(1);
         // What is known in part is not unknown.
         self.seen_bp = (seen as u16).max(u16::from(self.seen_bp > 0 && right.seen_bp > 0));
@@ -97,6 +110,7 @@ impl Region {
             seen_bp: self.seen_bp,
             exposure: self.exposure,
             resident: self.resident,
+            idle_bp: self.idle_bp,
         }
     }
 }

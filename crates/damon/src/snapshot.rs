@@ -32,6 +32,10 @@ pub struct RegionSnapshot {
     pub exposure: u32,
     /// Bytes of the region present in memory; `None` where that is not known.
     pub resident: Option<u64>,
+    /// Share of what is present that is known to be idle, in basis points, below 10000: the accesses of the region are those of
+    /// the rest, and its rate is the mean of both. So a region of hot pages that lie apart, each where its own would be too many.
+    /// 0: as far as is known its pages are accessed alike.
+    pub idle_bp: u16,
 }
 
 /// An empty region whose rate of 0 counts as known: what literals start from that come from formats without the notion
@@ -46,6 +50,7 @@ impl Default for RegionSnapshot {
             seen_bp: 10_000,
             exposure: Self::COUNTED,
             resident: None,
+            idle_bp: 0,
         }
     }
 }

@@ -132,6 +132,13 @@ pub fn run(args: &ConvertArgs) -> anyhow::Result<ExitCode> {
     }
     if !args.quiet {
         tell(&done, reader.format(), format, output);
+        if let Some(named) = Format::from_path(output).filter(|named| !named.shares_names_with(format)) {
+            say!(
+                "isotherm: {} holds {format}, as --to says, though its name stands for {named}: programs that go by names take it for \
+                 that",
+                output.display()
+            );
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -266,6 +273,13 @@ fn tell(done: &Done, from: Format, to: Format, output: &Path) {
     let losses = to.losses_from(from);
     if !losses.is_empty() {
         say!("isotherm: {to} has no place for: {}", losses.join("; "));
+    }
+    if from.keeps_rates() && !to.keeps_rates() {
+        say!(
+            "isotherm: so reports on {} may say several times other working sets than those on what it was made of; convert to rec or \
+             parquet to keep them",
+            output.display()
+        );
     }
 }
 

@@ -1,7 +1,7 @@
 //! Output files that neither destroy what they replace nor pass for complete when they are not.
 
 use anyhow::{Context, bail};
-use isotherm_record::{PRIVATE, Replacement, is_being_written, is_recording};
+use isotherm_record::{Format, PRIVATE, Replacement, is_being_written, is_recording};
 use isotherm_report::canvas::{SVG_SIGNATURE, is_drawn_png};
 use isotherm_report::html::SIGNATURE;
 use std::fs::File;
@@ -92,6 +92,22 @@ fn after_prolog(text: &str) -> &str {
             Some((_, after)) => rest = after.trim_start(),
             None => return rest,
         }
+    }
+}
+
+/// Refuses a name that stands for another format than the one that recordings are made in: whoever gives it does not want a file
+/// that only Isotherm reads.
+///
+/// # Errors
+/// Misuse, with what to do.
+pub fn check_name(path: &Path) -> anyhow::Result<()> {
+    match Format::from_path(path).filter(|named| *named != Format::Rec) {
+        Some(named) => misuse!(
+            "{path}: its name stands for {named}, and recordings are made as rec; end it in .rec, and convert that afterwards \
+             (isotherm convert FILE.rec {path})",
+            path = path.display()
+        ),
+        None => Ok(()),
     }
 }
 

@@ -7,11 +7,11 @@ use crate::args::InputArgs;
 use anyhow::bail;
 use isotherm_damon::TargetId;
 use isotherm_record::{
-    Error, Format, Item, ItemReader, ReadOptions, Warning, is_own, open_joined, printable,
+    Error, Format, Item, ItemReader, ReadOptions, RecordedAttrs, Warning, is_own, open_joined, printable,
 };
 use isotherm_report::Accumulate;
 use isotherm_report::provenance::Reading;
-use isotherm_report::units::Bounds;
+use isotherm_report::units::{Bounds, format_time};
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -83,13 +83,14 @@ impl Recording {
         self
     }
 
-    /// Leaves out the snapshots outside of `window`, from the recording's start.
+    /// Leaves out the snapshots outside of `window`, from the recording's start; of a moment all but one.
     pub fn within(mut self, window: Option<Bounds<Duration>>) -> Self {
-        self.when = window.filter(|w| !w.is_open()).map_or(When::Always, When::Within);
+        self.when = window.map_or(When::Always, When::within);
         self
     }
 
-    /// Leaves out the snapshots that begin at `moment` or later, and what was learned then; there must be one next to it.
+    /// Leaves out the snapshots that begin at `moment` or later, but for the first, and what was learned then; there must be one
+    /// next to it.
     pub fn until(mut self, moment: Option<Duration>) -> Self {
         self.when = moment.map_or(When::Always, When::Until);
         self
@@ -116,6 +117,15 @@ impl Recording {
     /// # Errors
     /// When it cannot be read, with what to do.
     pub fn open(&self) -> anyhow::Result<Box<dyn ItemReader>> {
+        let RecordedAttrs { sample_us, aggr_us, .. } = self.options.intervals;
+        if aggr_us > 0 && sample_us > aggr_us {
+            let shown = |us: u64| format_time(us.saturating_mul(1000));
+            misuse!(
+                "--aggr {} is shorter than --sample {}; an aggregation takes at least one sampling interval",
+                shown(aggr_us),
+                shown(sample_us)
+            );
+        }
         open_joined(&self.files, &self.options).map_err(|error| self.explain(error))
     }
 
@@ -301,6 +311,9 @@ fn list(known: &[(u64, u32, String)], seen: &BTreeSet<u64>) -> String {
     const MOST: usize = 20;
     let mut names: Vec<String> =
         known.iter().map(|(_, pid, comm)| format!("{} (pid {pid})", printable(comm))).collect();
+    // One that ran another program, or came back, is told once a name.
+    let mut told = BTreeSet::new();
+    names.retain(|name| told.insert(name.clone()));
     if names.is_empty() {
         names = seen.iter().map(u64::to_string).collect();
     }

@@ -9,7 +9,7 @@ use crate::background::Background;
 use crate::output::{Content, Draft};
 use crate::reading::Recording;
 use crate::terminal;
-use anyhow::{Context, bail};
+use anyhow::Context;
 use isotherm_damon::AddrRange;
 use isotherm_report::access::{self, AccessAnalysis, AccessOptions, Pattern, Selection, SortKey};
 use isotherm_report::heatmap::{
@@ -79,12 +79,8 @@ fn access(args: &AccessArgs) -> anyhow::Result<()> {
     let ended = recording.read_into(&mut analysis)?;
     analysis.set_reading(ended.reading);
     let report = analysis.finish();
-    if !report.called_otherwise.is_empty() {
-        bail!(
-            "no mapping has {:?} in its name then; the largest are {}",
-            args.mapping,
-            report.called_otherwise.join(", ")
-        );
+    if let Some(missing) = report.missing {
+        return Err(missing.into());
     }
     if let Some(Rate::Hz(least)) = args.rate.and_then(|rates| rates.min)
         && let Some(highest) = report.provenance.highest_hz().filter(|highest| least > *highest)

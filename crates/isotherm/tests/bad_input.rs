@@ -147,6 +147,12 @@ fn no_file_but_a_recording_is_replaced() {
     for (name, content) in [("notes.txt", "buy milk"), ("package.json", "{\"name\": 1}")] {
         let path = dir.path().join(name);
         fs::write(&path, content).unwrap();
+        run(dir.path(), &["record", "-o", name, "--", "sleep", "1"]).fails(2, &[name, "its name stands for"]);
+        assert_eq!(fs::read_to_string(&path).unwrap(), content);
+        // Whatever it is called.
+        let path = path.with_extension("rec");
+        fs::write(&path, content).unwrap();
+        let name = path.file_name().unwrap().to_str().unwrap();
         run(dir.path(), &["record", "-o", name, "--", "sleep", "1"]).fails(1, &[name, "is not a recording"]);
         assert_eq!(fs::read_to_string(&path).unwrap(), content);
     }

@@ -146,7 +146,7 @@ fn a_share_of_the_highest_rate_needs_no_sampling_interval() {
         (&provenance["attrs"]["sample_us"], &provenance["attrs"]["aggr_us"]),
         (&1000.into(), &100_000.into())
     );
-    assert_eq!(provenance["backend"]["blind_spots"], serde_json::json!([]));
+    assert_eq!(provenance["backend"]["blind_spots"], serde_json::json!(isotherm_record::NOT_TOLD));
 }
 
 #[test]

@@ -252,7 +252,8 @@ fn what_two_processes_share_is_reported_once() {
         assert!(text.contains("999") && text.contains("???"), "{text}");
     }
     run(dir, &["report", "heatmap", "--object", "nothing"]).fails(1, &["nothing", "pool (0:0:99)"]);
-    run(dir, &["report", "access", "--mapping", "nothing"]).fails(1, &["no mapping has \"nothing\"", "pool"]);
+    run(dir, &["report", "access", "--mapping", "nothing"])
+        .fails(1, &["has \"nothing\" in its name; there are pool"]);
     run(dir, &["report", "access", "--by", "colour"]).fails(2, &["target or object"]);
 }
 

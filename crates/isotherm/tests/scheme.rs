@@ -87,6 +87,40 @@ fn mistakes_are_named_with_file_line_and_field() {
 }
 
 #[test]
+fn what_this_machine_lacks_is_said_and_makes_no_file_invalid() {
+    let dir = tempdir().unwrap();
+    let text = "[[scheme]]\naction = \"migrate_cold\"\nnodes = [4000000]\n\
+                [[scheme]]\nname = \"group\"\naction = \"cold\"\nfilters = [{ reject = \"memcg\", path = \"/no/such\" }]\n\
+                [[scheme]]\nname = \"sound\"\naction = \"stat\"\n";
+    fs::write(dir.path().join("a.toml"), text).unwrap();
+    let told = run(dir.path(), &["scheme", "check", "a.toml"]);
+    for part in [
+        "scheme 1 (migrate_cold): there is no NUMA node 4000000 with memory here, but 0",
+        "scheme group: no memory is of cgroup /no/such, which a filter names",
+    ] {
+        assert!(told.err.contains(part), "{part}: {}", told.err);
+    }
+    assert_eq!(told.err.lines().count(), 2, "{}", told.err);
+    assert_eq!(told.ok().lines().count(), 3);
+    let json = run(dir.path(), &["scheme", "check", "a.toml", "--json"]).json();
+    let warnings = |at: usize| json[at]["warnings"].as_array().unwrap().len();
+    assert_eq!([warnings(0), warnings(1), warnings(2)], [1, 1, 0], "{json}");
+}
+
+#[test]
+fn the_log_is_no_file_that_is_used_otherwise() {
+    let dir = tempdir().unwrap();
+    fs::write(dir.path().join("a.toml"), "[[scheme]]\naction = \"stat\"\n").unwrap();
+    let pid = std::process::id().to_string();
+    let apply = |more: &[&str]| {
+        run(dir.path(), &[&["scheme", "apply", "./a.toml", "--pid", &pid, "--duration", "1s"], more].concat())
+    };
+    apply(&["--log", "a.toml"]).fails(2, &["a.toml holds the schemes"]);
+    apply(&["--log", "x", "-o", "./x"]).fails(2, &["x is to be the recording and the log"]);
+    assert!(!dir.path().join("x").exists());
+}
+
+#[test]
 fn a_trial_says_what_is_saved_and_what_comes_back() {
     let dir = tempdir().unwrap();
     let record = made_up(dir.path(), "a.rec", Format::Rec);

@@ -200,7 +200,10 @@ impl fmt::Display for Warning {
                 }
             }
             Self::Unfinished { .. } => {
-                write!(f, "the recording was not finished: the recorder was killed, or still runs")
+                write!(
+                    f,
+                    "the recording was not finished: the recorder was killed, or still runs, or what it was made of was cut off"
+                )
             }
             Self::HeaderLost => {
                 write!(f, "the recording's header is lost: host, command line and attributes are not known")

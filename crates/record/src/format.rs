@@ -76,6 +76,12 @@ impl Format {
         by_ending.into_iter().find(|(ending, _)| name.ends_with(ending)).map(|(_, format)| format)
     }
 
+    /// Whether names of files tell this format from that: those of damo's binary format do not tell its versions.
+    pub fn shares_names_with(self, other: Self) -> bool {
+        let binary = |format: Self| matches!(format, Self::RecordV0 | Self::RecordV1 | Self::RecordV2);
+        self == other || binary(self) && binary(other)
+    }
+
     /// The format a file's first bytes show; a few KiB suffice. The binary format's version 0 has no mark of its own:
     /// it is recognised by its first snapshot making sense.
     pub fn detect(head: &[u8]) -> Option<Self> {
@@ -113,6 +119,11 @@ impl Format {
         crate::binary::looks_like_v0(head).then_some(Self::RecordV0)
     }
 
+    /// Whether rates stay what they are in it, with what is not known and what is not there ([`crate::NOT_TOLD`] of all others).
+    pub const fn keeps_rates(self) -> bool {
+        matches!(self, Self::Rec | Self::Parquet)
+    }
+
     /// What a recording can hold and this format cannot, a phrase each. Empty for Isotherm's own format, and
     /// for Parquet.
     pub fn losses(self) -> Vec<&'static str> {
@@ -139,6 +150,7 @@ impl Format {
             "actions of schemes",
             "fractions of an access (counts are whole: of 0.1 of one, every tenth snapshot has one)",
             "what is not known (such regions read as 0 accesses) and what is resident",
+            "how much of a region is idle between the pages in use (all of them read as accessed alike)",
         ];
         [&all, own].concat()
     }

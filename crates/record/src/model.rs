@@ -8,6 +8,15 @@ use std::sync::Arc;
 /// How the backend of a recording is called that was read from a format of another program; the format follows.
 pub const IMPORTED: &str = "imported from ";
 
+/// What none of the formats of other programs tells, and what that does to reports; blind spots of what is read from them.
+pub const NOT_TOLD: [&str; 2] = [
+    "this format counts accesses in whole numbers: memory that is accessed less than once an aggregation reads idle in most \
+     snapshots and accessed in some. A working set is estimated from the rates of one aggregation, so that of a longer window may be \
+     several times too small",
+    "this format does not tell memory that could not be observed from idle memory, nor what is mapped only from what is in memory: \
+     some of what reads idle may be unknown, and some of what reads accessed may not be there",
+];
+
 /// What a backend can and cannot see; printed in every report drawn from the recording.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]

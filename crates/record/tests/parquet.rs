@@ -72,6 +72,7 @@ fn every_region_is_a_row() {
                 let exposure = (region.exposure != RegionSnapshot::COUNTED).then_some(region.exposure);
                 assert_eq!(row["exposure"], known(exposure.map(u64::from)));
                 assert_eq!(row["resident"], known(region.resident));
+                assert_eq!(row["idle"], Field::Double(f64::from(region.idle_bp) / 10_000.0));
                 assert_eq!(row["age"], Field::UInt(region.age));
                 assert_eq!(row["age_ns"], Field::ULong(u64::from(region.age) * 100_000_000));
                 let name = match region.range.start >> 40 {

@@ -88,6 +88,7 @@ fn made(regions: &[(u64, u64, u32, u32, u8)], id: u64) -> Vec<RegionSnapshot> {
             seen_bp,
             exposure,
             resident,
+            idle_bp: if kind == 2 { 7000 } else { 0 },
         }
     };
     regions.iter().map(region).collect()

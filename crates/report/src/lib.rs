@@ -57,6 +57,10 @@ mod synthetic;
 use isotherm_damon::Snapshot;
 use isotherm_record::Item;
 
+/// What a report says where filters leave nothing of what there is, which is an answer. What is asked for by name or address and is
+/// not there is none: [`heatmap::AreaError`].
+pub(crate) const NOTHING_FITS: &str = "nothing is left: none fits all filters";
+
 /// An analysis that is given a recording item by item, in constant memory.
 pub trait Accumulate {
     /// Takes the end of an aggregation.

@@ -14,6 +14,44 @@ const MAX_FORMER: usize = 1024;
 /// Ended targets of which the mappings are still remembered.
 const MAX_ENDED: usize = 256;
 
+/// How many names are told of where none is what was asked for.
+const MAX_TOLD: usize = 12;
+
+/// A part of a name that is looked for, and what else there is as long as nothing has it in its name.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sought {
+    part: String,
+    /// Bytes by name; gone once one was found.
+    sizes: Option<HashMap<String, u64>>,
+    /// Something was looked at.
+    looked: bool,
+}
+
+impl Sought {
+    /// Looks for a name with `part` in it; for none where that is empty.
+    pub fn new(part: &str) -> Self {
+        Self { part: part.to_owned(), sizes: (!part.is_empty()).then(HashMap::new), looked: false }
+    }
+
+    /// Takes memory of so many bytes with its name, if it has one; `fits`: that is what is looked for.
+    pub fn look(&mut self, name: Option<&str>, bytes: u64, fits: bool) {
+        self.looked = true;
+        match (&mut self.sizes, name) {
+            (Some(_), _) if fits => self.sizes = None,
+            (Some(sizes), Some(name)) => *sizes.entry(name.to_owned()).or_default() += bytes,
+            _ => {}
+        }
+    }
+
+    /// What was looked for and nothing has, and what the largest are called instead.
+    pub fn missing(self) -> Option<(String, String)> {
+        let mut names: Vec<(String, u64)> = self.sizes.filter(|_| self.looked)?.into_iter().collect();
+        names.sort_unstable_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        let known: Vec<String> = names.into_iter().take(MAX_TOLD).map(|(name, _)| name).collect();
+        Some((self.part, if known.is_empty() { "none at all".to_owned() } else { known.join(", ") }))
+    }
+}
+
 /// The mappings of every target as of some time, kept from [`Mappings`] items.
 ///
 /// Memory does not grow with the recording: of mappings that went and targets that ended, only the latest are kept.

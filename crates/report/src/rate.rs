@@ -43,6 +43,25 @@ impl RateScale {
     }
 }
 
+/// The share of a region's pages that its accesses are of: all of them, where it is not known that some are idle.
+pub fn share_in_use(region: &RegionSnapshot) -> f64 {
+    1.0 - f64::from(region.idle_bp.min(9999)) / BP
+}
+
+/// The share of a region's pages that are accessed at least once in so many sampling intervals, where `max_bp` is the most of
+/// [`RegionSnapshot::accesses_bp`] that there can be.
+pub fn share_accessed(region: &RegionSnapshot, max_bp: f64, intervals: f64) -> f64 {
+    let in_use = share_in_use(region);
+    let missed = (1.0 - region.accesses_bp() as f64 / max_bp / in_use).max(0.0);
+    in_use * (1.0 - missed.powf(intervals))
+}
+
+/// The limit of [`share_accessed`] for short intervals: by the region's rate alone, which is `hz`.
+pub(crate) fn share_accessed_by_rate(region: &RegionSnapshot, hz: f64, seconds: f64) -> f64 {
+    let in_use = share_in_use(region);
+    in_use * -(-hz / in_use * seconds).exp_m1()
+}
+
 /// Time that is missing beyond this, seconds, is a time in which nothing is known: between snapshots, or inside one. A guess:
 /// more than a late aggregation, less than the shortest time after which anything is called cold.
 pub const GAP_S: f64 = 2.0;

@@ -58,6 +58,13 @@ struct RawRegion {
     seen_bp: u16,
     exposure: Option<u32>,
     resident: Option<u64>,
+    #[serde(skip_serializing_if = "is_none")]
+    idle_bp: u16,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands it out so")]
+const fn is_none(bp: &u16) -> bool {
+    *bp == 0
 }
 
 /// Anything else as a JSON line.
@@ -127,6 +134,7 @@ impl<W: Write> RawWriter<W> {
                     seen_bp: r.seen_bp,
                     exposure: (r.exposure != RegionSnapshot::COUNTED).then_some(r.exposure),
                     resident: r.resident,
+                    idle_bp: r.idle_bp,
                 };
                 line(&mut self.out, &region)?;
             }

@@ -53,6 +53,12 @@ impl Segment {
         if there < LEAST { 0.0 } else { there }
     }
 
+    /// Share of it that was there while it was observed, 0..=1; where it never was, at any time. Before anything is known of a stretch
+    /// it is not known either what of it is there.
+    pub fn there_when_seen(&self) -> f64 {
+        if self.seen > 0.0 { (1.0 - self.empty / self.seen).clamp(0.0, 1.0) } else { self.there_share() }
+    }
+
     /// Share of what was there that could be observed, 0..=1; where nothing was, of what was monitored.
     pub fn seen_share(&self) -> f64 {
         let (seen, unknown) = ((self.seen - self.empty).max(0.0), (self.unknown - self.absent).max(0.0));

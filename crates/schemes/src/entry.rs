@@ -73,7 +73,7 @@ pub(crate) fn check(entries: &[Entry], sink: &mut Sink) {
     }
     for (index, entry) in entries.iter().enumerate() {
         let title = entry.title(index);
-        if let Err(error) = entry.scheme.validate() {
+        for error in entry.scheme.problems() {
             sink.add(entry.line, Some(&title), &key_of(error.field), invalid(&entry.scheme.pattern, error));
         }
         let earlier = || entries.iter().enumerate().take(index);

@@ -380,6 +380,7 @@ pub fn preset(text: &str) -> Result<Vec<Entry>, Errors> {
     let wrong = |field: &str, problem| Errors(vec![FileError::of(preset.name, field, problem)]);
     let parameters = preset.parameters;
     let mut values: Vec<u64> = parameters.iter().map(|parameter| parameter.default).collect();
+    let mut named = vec![false; parameters.len()];
     for part in given.split(',').map(str::trim).filter(|part| !part.is_empty()) {
         let shown: String = part.chars().take(60).collect();
         let Some((key, value)) = part.split_once('=') else {
@@ -400,6 +401,9 @@ pub fn preset(text: &str) -> Result<Vec<Entry>, Errors> {
             let problem = Problem::UnknownKey { meant: meant(key, names()), known };
             return Err(wrong(&key.chars().take(60).collect::<String>(), problem));
         };
+        if std::mem::replace(&mut named[at], true) {
+            return Err(wrong(key, Problem::Conflict("it is given twice".to_owned())));
+        }
         values[at] = parameters[at].read(value).map_err(|why| wrong(key, Problem::Value(why)))?;
     }
     checked((preset.make)(&Values { parameters, values }))

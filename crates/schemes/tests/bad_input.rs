@@ -4,6 +4,7 @@
 mod common;
 
 use common::entry;
+use isotherm_schemes::presets::preset;
 use isotherm_schemes::{Format, parse, write};
 use proptest::prelude::*;
 
@@ -19,12 +20,15 @@ fn mistakes_in_toml_are_named() {
         ("min_age = \"5\"", &["line 4, scheme x, min_age", "no unit"]),
         ("min_age = 5", &["min_age", "no unit"]),
         ("age = \"5s\"", &["age", "\"5s..\" for at least"]),
-        ("size = \"8M..4M\"", &["line 1, scheme x, size", "is above the maximum"]),
+        ("size = \"8M..4M\"", &["line 4, scheme x, size", "is above the maximum"]),
         ("access = \"..120%\"", &["access", "more than 100 %"]),
         ("access = \"5\"", &["access", "no unit"]),
         ("access = \"1 sample..5%\"", &["one unit"]),
         ("min_size = \"4K\"\nsize = \"4K..\"", &["line 4, scheme x, min_size", "size says that already"]),
-        ("quota.size = \"0\"", &["quota.size", "a quota of zero"]),
+        ("quota.size = \"0\"", &["line 4, scheme x, quota.size", "a quota of zero"]),
+        ("[scheme.quota]\nsize = \"0\"", &["line 5, scheme x, quota.size", "a quota of zero"]),
+        ("min_size = -4", &["line 4, scheme x, min_size", "it is negative"]),
+        ("nodes = [0]", &["line 4, scheme x, nodes", "only migrate_hot and migrate_cold"]),
         (
             "quota.size = \"1M/s\"\nquota.reset_interval = \"2s\"",
             &["line 5, scheme x, quota.reset_interval", "one reset interval"],
@@ -52,7 +56,7 @@ fn mistakes_in_toml_are_named() {
         ("unknown = \"yes\"", &["line 4, scheme x, unknown", "true or false"]),
         (
             "min_size = \"2M\"\nmax_size = \"4K\"",
-            &["size: the minimum, 2.0 MiB, is above the maximum, 4.0 KiB"],
+            &["line 5, scheme x, size: the minimum, 2.0 MiB, is above the maximum, 4.0 KiB"],
         ),
         (
             "min_access = \"50%\"\nmax_access = \"5%\"",
@@ -82,13 +86,26 @@ fn mistakes_in_toml_are_named() {
             .contains("has this name in line 1")
     );
     assert!(wrong("").starts_with("there is no scheme"), "{}", wrong(""));
+    let twice = wrong("[[scheme]]\naction = \"migrate_hot\"\nnodes = [1, { id = 1, weight = 2 }]");
+    assert!(twice.contains("line 3, scheme 1, nodes[1]: node 1 was named before"), "{twice}");
     // All at once, in their order.
-    let both = wrong("[[scheme]]\naction = \"stat\"\nmin_age = \"1x\"\nmin_size = \"1x\"");
-    assert_eq!(both.lines().count(), 2, "{both}");
+    let all = |text: &str| {
+        let all = wrong(text);
+        all.lines().map(|line| line.split([',', ':']).next().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        all("[[scheme]]\naction = \"stat\"\nmin_age = \"1x\"\nmin_size = \"1x\""),
+        ["line 3", "line 4"]
+    );
+    let reversed = "[[scheme]]\naction = \"stat\"\nage = \"2s..1s\"\naccess = \"9%..5%\"\nsize = \"2M..4K\"";
+    assert_eq!(all(reversed), ["line 3", "line 4", "line 5"]);
 }
 
 #[test]
 fn mistakes_in_the_other_formats_are_named() {
+    assert!(
+        preset("prcl:min_age=1s,min_age=2s").unwrap_err().to_string().contains("min_age: it is given twice")
+    );
     for (text, parts) in [
         ("4K null null 5 5s null", &["line 1, scheme 1", "7 columns", "here are 6"][..]),
         ("# x\n4K null null 5 5s null pageout now", &["line 2", "here are more"]),
@@ -106,6 +123,23 @@ fn mistakes_in_the_other_formats_are_named() {
         (
             "[{\"action\": \"stat\", \"filters\": [{\"filter_type\": \"target\", \"matching\": true, \"damon_target_idx\": 0}]}]",
             &["filters[0].damon_target_idx", "pids"],
+        ),
+        // Memory that is meant must not become all memory.
+        (
+            "[{\"action\": \"pageout\", \"access_pattern\": {\"nr_acceses\": {\"max\": \"0 %\"}}}]",
+            &["scheme 1, access_pattern.nr_acceses", "did you mean nr_accesses?"],
+        ),
+        (
+            "[{\"action\": \"pageout\", \"access_pattern\": {\"min_age_us\": 5}}]",
+            &["scheme 1, access_pattern.min_age_us", "there are sz_bytes, nr_accesses, age"],
+        ),
+        (
+            "[{\"action\": \"pageout\", \"acess_pattern\": {}}]",
+            &["scheme 1, acess_pattern", "did you mean access_pattern?"],
+        ),
+        (
+            "[{\"action\": \"stat\", \"access_pattern\": {\"sz_bytes\": {\"mim\": 1}}}]",
+            &["access_pattern.sz_bytes.mim"],
         ),
         (
             "[{\"action\": \"stat\", \"quotas\": {\"goals\": [{\"metric\": \"x\"}]}}]",

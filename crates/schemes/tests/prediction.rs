@@ -323,6 +323,7 @@ fn recorded(index: u64, per_10000_s: u32, exposure: u32) -> Snapshot {
         seen_bp: 10_000,
         exposure,
         resident: Some(range.size()),
+        idle_bp: 0,
     };
     let target = TargetSnapshot { id: TargetId(1), regions: vec![region], ..TargetSnapshot::default() };
     Snapshot {
@@ -365,6 +366,14 @@ fn what_appears_in_empty_memory_was_not_paged_out() {
     }
     let report = trial.finish();
     assert_eq!((report.refaulted_bytes(), report.paged_out_bytes() >> 20), (0, 64), "{:?}", report.schemes);
+}
+
+#[test]
+fn a_recording_shorter_than_the_least_age_is_said_to_be() {
+    let mut trial = Trial::new(&presets::preset("prcl:min_age=5s").unwrap(), &[]).unwrap();
+    (0..40).for_each(|index| trial.snapshot(&recorded(index, 0, 1 << 20)));
+    let assumed = trial.finish().assumed.join("\n");
+    assert!(assumed.contains("the recording lasts 4 s, and memory is to be 5 s old"), "{assumed}");
 }
 
 #[test]
@@ -430,6 +439,23 @@ fn what_was_hardly_looked_at_is_not_idle() {
     };
     assert_eq!(out("pte", 30), 0, "30 intervals say nothing of a second");
     assert_eq!(out("idle", 30), 64, "it counts anew with each aggregation, and was so for a second");
+}
+
+#[test]
+fn what_nobody_looked_at_since_it_was_in_use_stays_once() {
+    let entries = presets::preset("prcl:min_age=1s").unwrap();
+    let out = |backend: &str, exposure: u32, snapshots: u64| {
+        let mut trial = Trial::new(&entries, &[]).unwrap();
+        trial.item(&recorded_by(backend));
+        (0..snapshots).for_each(|index| trial.snapshot(&recorded(index, 0, exposure)));
+        trial.finish().paged_out_bytes() >> 20
+    };
+    // 256 cells of 64 pages, each watched for 5 s, or one in ten for half a second.
+    assert_eq!(out("pte", 256 * 1000, 5), 64);
+    assert!((6..8).contains(&out("pte", 256 * 10, 5)));
+    assert!(out("pte", 256 * 10, 20) >= 63, "its turn comes again a second later");
+    // Who does not say how much was looked at, or counts anew with each aggregation.
+    assert_eq!((out("pte", 0, 5), out("idle", 256 * 10, 5)), (64, 64));
 }
 
 #[test]

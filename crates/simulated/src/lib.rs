@@ -12,7 +12,7 @@ mod space;
 
 pub use patterns::{areas, worker, zipf};
 pub use price::{Pace, Phase, Purse, Run, run, run_at, tick};
-pub use score::{HotBytes, Second, told};
+pub use score::{HotBytes, Second, share_accessed, told};
 pub use space::{Kind, Pattern, Simulated};
 
 use isotherm_damon::{Callbacks, Snapshot, Target};

@@ -59,8 +59,7 @@ impl Second {
             for (part, share) in accessed(pattern, area, rate, now) {
                 for region in target.regions.iter().filter(|r| !r.is_unknown()) {
                     let bytes = region.range.intersection(part).size() as f64;
-                    let p = region.probability(snapshot.max_nr_accesses);
-                    let recorded = 1.0 - (1.0 - p.min(1.0)).powi(200);
+                    let recorded = share_accessed(region, snapshot.max_nr_accesses, 200);
                     self.common += bytes * share.min(recorded);
                     self.told += bytes * recorded;
                     self.truth += bytes * share;
@@ -74,6 +73,14 @@ impl Second {
     pub fn f1(&self) -> f64 {
         2.0 * self.common / (self.told + self.truth)
     }
+}
+
+/// The share of a region that is accessed within so many sampling intervals, as it tells.
+#[must_use]
+pub fn share_accessed(region: &RegionSnapshot, max_nr_accesses: u32, intervals: i32) -> f64 {
+    let accessed = 1.0 - f64::from(region.idle_bp) / 10_000.0;
+    let p = region.probability(max_nr_accesses) / accessed;
+    accessed * (1.0 - (1.0 - p.min(1.0)).powi(intervals))
 }
 
 /// The truth of an area: the probability that one of its pages is accessed within the second before `now`.

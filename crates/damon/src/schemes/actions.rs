@@ -57,6 +57,9 @@ pub struct Outcome {
     pub refused: Option<Refusal>,
     /// How long it took, in nanoseconds of the caller's clock.
     pub took_ns: u64,
+    /// How long it was kept from going on besides, as by other programs that had the CPU: that is no cost of the action, and is charged to
+    /// no quota, but the pass is longer by it.
+    pub waited_ns: u64,
 }
 
 /// Why nothing was done. It is not tried then, not charged, and ages stay.

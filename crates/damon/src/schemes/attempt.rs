@@ -101,10 +101,11 @@ pub(super) fn try_candidate(
         let took = if counts_only { 0 } else { outcome.applied.min(left) };
         if left > 0 && !(counts_only && filters.is_empty()) {
             // A look at memory of which nothing is there is no action.
-            state.stats.latencies.add(outcome.took_ns);
+            state.stats.latencies.add(outcome.took_ns.saturating_add(outcome.waited_ns));
         }
         if limited {
-            let call = Call { tried: left, applied: took, skipped, took_ns: outcome.took_ns };
+            let Outcome { took_ns, waited_ns, .. } = outcome;
+            let call = Call { tried: left, applied: took, skipped, took_ns, waited_ns };
             state.window.charge(call, scheme.quota.fail_charge);
             if stopped.is_some() && outcome.refused.is_none() {
                 state.window.stop();

@@ -169,24 +169,23 @@ impl Filters {
         give(part, of_part);
     }
 
-    pub(super) fn validate(&self) -> Result<(), SchemeError> {
-        for (index, filter) in self.core.iter().enumerate() {
-            if let CoreKind::Addr(range) = filter.kind
-                && range.end < range.start
-            {
+    /// What is wrong with them.
+    pub(super) fn problems(&self) -> impl Iterator<Item = SchemeError> {
+        let core = self.core.iter().enumerate().filter_map(|(index, filter)| match filter.kind {
+            CoreKind::Addr(range) if range.end < range.start => {
                 let reason = Reason::Reversed { min: range.start, max: range.end };
-                return Err(SchemeError { field: Field::CoreFilter(index), reason });
+                Some(SchemeError { field: Field::CoreFilter(index), reason })
             }
-        }
-        for (index, filter) in self.ops.iter().enumerate() {
-            if let PageKind::HugepageSize { min, max } = filter.kind
-                && min > max
-            {
+            _ => None,
+        });
+        let ops = self.ops.iter().enumerate().filter_map(|(index, filter)| match filter.kind {
+            PageKind::HugepageSize { min, max } if min > max => {
                 let reason = Reason::Reversed { min, max };
-                return Err(SchemeError { field: Field::OpsFilter(index), reason });
+                Some(SchemeError { field: Field::OpsFilter(index), reason })
             }
-        }
-        Ok(())
+            _ => None,
+        });
+        core.chain(ops)
     }
 }
 

@@ -124,27 +124,26 @@ impl AccessPattern {
             }
     }
 
-    pub(super) fn validate(&self) -> Result<(), SchemeError> {
-        let reversed = |field, min: u64, max: u64| {
-            if min > max { Err(SchemeError { field, reason: Reason::Reversed { min, max } }) } else { Ok(()) }
-        };
+    /// What is wrong with it.
+    pub(super) fn problems(&self) -> impl Iterator<Item = SchemeError> {
+        let reversed =
+            |field, min: u64, max: u64| (min > max).then_some((field, Reason::Reversed { min, max }));
         let us = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        reversed(Field::Size, self.size.min, self.size.max)?;
-        match self.frequency {
-            Frequency::Samples(b) => {
-                reversed(Field::Frequency, u64::from(b.min), u64::from(b.max))?;
+        let above = match self.frequency {
+            Frequency::Share(b) if b.max > 10_000 && b.min <= b.max => {
+                Some((Field::Frequency, Reason::Above { value: u64::from(b.max), limit: 10_000 }))
             }
-            Frequency::Share(b) => {
-                reversed(Field::Frequency, u64::from(b.min), u64::from(b.max))?;
-                if b.max > 10_000 {
-                    let reason = Reason::Above { value: u64::from(b.max), limit: 10_000 };
-                    return Err(SchemeError { field: Field::Frequency, reason });
-                }
-            }
-        }
-        match self.age {
+            _ => None,
+        };
+        let frequency = match self.frequency {
+            Frequency::Samples(b) => reversed(Field::Frequency, u64::from(b.min), u64::from(b.max)),
+            Frequency::Share(b) => reversed(Field::Frequency, u64::from(b.min), u64::from(b.max)),
+        };
+        let age = match self.age {
             Age::Aggregations(b) => reversed(Field::Age, u64::from(b.min), u64::from(b.max)),
             Age::Time(b) => reversed(Field::Age, us(b.min), us(b.max)),
-        }
+        };
+        let all = [reversed(Field::Size, self.size.min, self.size.max), frequency, above, age];
+        all.into_iter().flatten().map(|(field, reason)| SchemeError { field, reason })
     }
 }

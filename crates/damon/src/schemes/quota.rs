@@ -112,14 +112,12 @@ impl Quota {
         self.bytes.is_some() || self.time.is_some() || !self.goals.is_empty()
     }
 
-    pub(super) fn validate(&self) -> Result<(), SchemeError> {
-        if self.bytes == Some(0) {
-            return Err(SchemeError::zero(Field::QuotaBytes));
-        }
-        if self.time.is_some_and(|time| time.is_zero()) {
-            return Err(SchemeError::zero(Field::QuotaTime));
-        }
-        self.goals.iter().enumerate().try_for_each(|(index, goal)| goal.validate(index))
+    /// What is wrong with it.
+    pub(super) fn problems(&self) -> impl Iterator<Item = SchemeError> {
+        let bytes = (self.bytes == Some(0)).then(|| SchemeError::zero(Field::QuotaBytes));
+        let time = self.time.is_some_and(|time| time.is_zero()).then(|| SchemeError::zero(Field::QuotaTime));
+        let goals = self.goals.iter().enumerate().filter_map(|(index, goal)| goal.validate(index).err());
+        bytes.into_iter().chain(time).chain(goals)
     }
 
     fn time_ns(&self) -> Option<u64> {
@@ -142,6 +140,8 @@ pub(super) struct Call {
     pub skipped: u64,
     /// How long it took.
     pub took_ns: u64,
+    /// How long it waited besides.
+    pub waited_ns: u64,
 }
 
 /// The running window of a scheme's quota.
@@ -354,7 +354,7 @@ impl Window {
 
     /// Charges a call.
     pub fn charge(&mut self, call: Call, fail_charge: Option<FailCharge>) {
-        let Call { tried, applied, skipped, took_ns } = call;
+        let Call { tried, applied, skipped, took_ns, waited_ns } = call;
         self.used |= tried > 0;
         let charge = fail_charge.map_or(tried, |fail| {
             let failed = u128::from(tried - applied.min(tried)) * u128::from(fail.num);
@@ -364,7 +364,7 @@ impl Window {
         self.charged = self.charged.saturating_add(charge);
         self.skipped = self.skipped.saturating_add(skipped);
         self.spent_ns = self.spent_ns.saturating_add(took_ns);
-        self.pass_spent_ns = self.pass_spent_ns.saturating_add(took_ns);
+        self.pass_spent_ns = self.pass_spent_ns.saturating_add(took_ns.saturating_add(waited_ns));
         self.tried = self.tried.saturating_add(tried);
         self.took_ns = self.took_ns.saturating_add(took_ns);
         self.pace.learn(tried, skipped, took_ns);

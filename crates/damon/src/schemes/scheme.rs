@@ -130,27 +130,35 @@ impl Scheme {
         }
     }
 
+    /// Whether it moves memory to its [`nodes`](Self::nodes).
+    pub const fn migrates(&self) -> bool {
+        matches!(self.action, Action::MigrateHot | Action::MigrateCold)
+    }
+
     /// Checks every field.
     ///
     /// # Errors
     /// The first field that is not valid, and why.
     pub fn validate(&self) -> Result<(), SchemeError> {
-        self.pattern.validate()?;
-        if self.apply_interval.is_some_and(|interval| interval.is_zero()) {
-            return Err(SchemeError::zero(Field::ApplyInterval));
-        }
-        self.quota.validate()?;
-        if self.watermarks.is_some_and(|marks| !marks.is_ordered()) {
-            return Err(SchemeError { field: Field::Watermarks, reason: Reason::Unordered });
-        }
-        self.filters.validate()?;
-        let migrates = matches!(self.action, Action::MigrateHot | Action::MigrateCold);
-        if migrates && self.nodes.is_empty() {
-            return Err(SchemeError { field: Field::Nodes, reason: Reason::Missing });
-        }
-        if migrates && self.nodes.iter().all(|node| node.weight == 0) {
-            return Err(SchemeError::zero(Field::Nodes));
-        }
-        Ok(())
+        self.problems().next().map_or(Ok(()), Err)
+    }
+
+    /// All that is wrong with it, field by field.
+    pub fn problems(&self) -> impl Iterator<Item = SchemeError> {
+        let migrates = self.migrates();
+        let interval = self.apply_interval.is_some_and(|interval| interval.is_zero());
+        let interval = interval.then(|| SchemeError::zero(Field::ApplyInterval));
+        let unordered = self.watermarks.is_some_and(|marks| !marks.is_ordered());
+        let watermarks =
+            unordered.then_some(SchemeError { field: Field::Watermarks, reason: Reason::Unordered });
+        let nodes = match self.nodes.as_slice() {
+            [] if migrates => Some(SchemeError { field: Field::Nodes, reason: Reason::Missing }),
+            nodes if migrates && nodes.iter().all(|node| node.weight == 0) => {
+                Some(SchemeError::zero(Field::Nodes))
+            }
+            _ => None,
+        };
+        let before = self.pattern.problems().chain(interval).chain(self.quota.problems());
+        before.chain(watermarks).chain(self.filters.problems()).chain(nodes)
     }
 }

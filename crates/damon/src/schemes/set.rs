@@ -70,13 +70,28 @@ impl Schemes {
     /// # Errors
     /// When one of them is not valid; nothing is changed then.
     pub fn commit(&mut self, schemes: Vec<Scheme>) -> Result<(), CommitError> {
+        let same: Vec<Option<usize>> = (0..schemes.len()).map(Some).collect();
+        self.commit_from(schemes, &same)
+    }
+
+    /// As [`Self::commit`], where schemes may have moved in the list: `from` has an entry for each, the index that it had. One that had
+    /// none, or shares it with one before it, begins anew.
+    ///
+    /// # Errors
+    /// When one of them is not valid; nothing is changed then.
+    pub fn commit_from(&mut self, schemes: Vec<Scheme>, from: &[Option<usize>]) -> Result<(), CommitError> {
         for (index, scheme) in schemes.iter().enumerate() {
             scheme.validate().map_err(|error| CommitError { index, error })?;
         }
-        self.states.resize_with(schemes.len(), State::default);
+        let from = |index: usize| from.get(index).copied().flatten();
+        let mut states: Vec<Option<State>> =
+            core::mem::take(&mut self.states).into_iter().map(Some).collect();
+        let mut state = |at: usize| states.get_mut(at)?.take();
+        self.states =
+            (0..schemes.len()).map(|index| from(index).and_then(&mut state).unwrap_or_default()).collect();
         let before = core::mem::replace(&mut self.schemes, schemes);
         for (index, (scheme, state)) in self.schemes.iter().zip(&mut self.states).enumerate() {
-            let before = before.get(index);
+            let before = from(index).and_then(|at| before.get(at));
             state.window.commit(&scheme.quota);
             state.goals.resize_with(scheme.quota.goals.len(), GoalState::default);
             for (goal, known) in state.goals.iter_mut().enumerate() {

@@ -41,6 +41,8 @@ pub(super) struct Stretch {
     /// Pages there, without those, and those of them that the evidence is of.
     pub pages: u32,
     pub focus: u32,
+    /// The share of its pages that are idle, as it is of its cells of which it is known which pages are accessed.
+    pub idle: f32,
 }
 
 impl Stretch {
@@ -136,6 +138,8 @@ fn join(parts: &[Part<'_>], rungs: &[u8], walls: &[usize], stretches: &mut Vec<S
     let mut weights: Vec<f32> = Vec::new();
     // Pages there that lie past the focus of the last cell of each.
     let mut tails: Vec<u32> = Vec::new();
+    // Pages of those cells of each of which it is known which are accessed, and those that are.
+    let mut sorted: Vec<(u32, u32)> = Vec::new();
     for (index, (part, &rung)) in parts.iter().zip(rungs).enumerate() {
         let is_wall = walls.binary_search(&index).is_ok();
         let fresh = is_wall || previous.is_none_or(|(_, r)| r != rung);
@@ -161,6 +165,7 @@ fn join(parts: &[Part<'_>], rungs: &[u8], walls: &[usize], stretches: &mut Vec<S
             nothing.push(0);
             weights.push(0.0);
             tails.push(0);
+            sorted.push((0, 0));
         }
         if part.absent
             && let Some(bytes) = nothing.last_mut()
@@ -178,6 +183,13 @@ fn join(parts: &[Part<'_>], rungs: &[u8], walls: &[usize], stretches: &mut Vec<S
             let pages = (part.resident / PAGE_SIZE) as u32;
             stretch.pages += pages;
             stretch.focus += part.focus.map_or(pages, u64::count_ones);
+            if let Some((of, accessed)) = sorted.last_mut()
+                && let Some(cell) = part.cell.filter(|_| !half && part.seen)
+                && let Some(some) = cell.focus.sorted(cell.present)
+            {
+                *of += cell.present.count_ones();
+                *accessed += some.count_ones();
+            }
             // A cell that is cut by the range's end has no pages beside its focus to draw.
             let whole = part.cell.filter(|_| part.range.size() == CELL_SIZE);
             let edge = whole.zip(part.focus);
@@ -186,7 +198,9 @@ fn join(parts: &[Part<'_>], rungs: &[u8], walls: &[usize], stretches: &mut Vec<S
             {
                 let lead = focus.trailing_zeros();
                 stretch.lead = lead as u8;
-                stretch.pages -= (cell.present & ((1 << lead) - 1)).count_ones();
+                let before = (cell.present & ((1 << lead) - 1)).count_ones();
+                stretch.pages -= before;
+                sorted.last_mut().into_iter().for_each(|(of, _)| *of -= before);
             }
             let tail = edge.map_or(0, |(_, focus)| focus.leading_zeros());
             stretch.tail = tail as u8;
@@ -213,8 +227,8 @@ fn join(parts: &[Part<'_>], rungs: &[u8], walls: &[usize], stretches: &mut Vec<S
         }
         previous = Some((index, rung));
     }
-    let sums = halves.into_iter().zip(nothing).zip(weights.into_iter().zip(tails));
-    for (stretch, (((half, cells), nothing), (mut weight, tail))) in
+    let sums = halves.into_iter().zip(nothing).zip(weights.into_iter().zip(tails.into_iter().zip(sorted)));
+    for (stretch, (((half, cells), nothing), (mut weight, (tail, (of, accessed))))) in
         stretches.iter_mut().skip(first).zip(sums)
     {
         if stretch.seen == 0 {
@@ -239,6 +253,8 @@ fn join(parts: &[Part<'_>], rungs: &[u8], walls: &[usize], stretches: &mut Vec<S
         };
         (evidence.hits, evidence.exposure) = (evidence.hits / cells, evidence.exposure / cells);
         stretch.pages = stretch.pages.saturating_sub(tail).max(stretch.focus);
+        let of = of.saturating_sub(tail).max(accessed);
+        stretch.idle = if of > 0 { 1.0 - accessed as f32 / of as f32 } else { 0.0 };
         if absent {
             stretch.seen = stretch.seen.max(1);
         }

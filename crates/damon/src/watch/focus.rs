@@ -43,6 +43,14 @@ impl Focus {
         (self.pages != 0).then_some(self.pages)
     }
 
+    /// Those of the pages that are there that are accessed, if enough windows told: all of them where it was others each time.
+    pub fn sorted(&self, present: u64) -> Option<u64> {
+        match self.known() {
+            None => (self.windows > 2).then_some(present),
+            Some(pages) => Some(pages & present),
+        }
+    }
+
     /// Some of the pages that are there were accessed and others were not, too few times yet to tell whether it is always the same
     /// ones.
     pub fn is_open(&self, present: u64) -> bool {
@@ -52,6 +60,13 @@ impl Focus {
     /// It takes another window or two.
     pub fn is_young(&self) -> bool {
         self.windows < 3
+    }
+
+    /// It is these: others were watched for long and never accessed.
+    pub fn settle(&mut self, pages: u64) {
+        let windows = 3;
+        let hits = u16::from(windows) * pages.count_ones() as u16;
+        *self = Self { pages, seen: pages, windows, hits, strays: 0 };
     }
 
     /// Takes in a window over all of a cell, `shown` of whose pages were accessed. True if it is another one now.

@@ -77,11 +77,14 @@ impl Watch {
             self.hurried = step.now;
         }
         let needed = if changes { self.round / 2 } else { self.round };
-        // The less waits, the less of what there is goes to it.
+        // The less waits, the less of what there is goes to it. What was forgotten waits too: where hot memory is in many pieces
+        // checks of all of them would take all there is, and what is not checked would be unknown for good.
         let seen: usize = self.targets.iter().map(|t| t.census.watching + t.census.lit).sum();
-        let share = match waiting {
+        let forgotten: usize =
+            self.targets.iter().filter(|t| !t.activity.is_still()).map(|t| t.census.forgotten).sum();
+        let share = match waiting + forgotten {
             0 => 100,
-            _ if 8 * waiting < seen => (100 + tuning.checks_share) / 2,
+            waiting if 8 * waiting < seen => (100 + tuning.checks_share) / 2,
             _ => tuning.checks_share / part,
         };
         let mut for_checks = (spend * share / 100).max(1);

@@ -86,6 +86,7 @@ fn drawn(stretches: &[Stretch], max_nr_accesses: u32, tuning: &Tuning) -> Vec<Re
                     nr_accesses: 0,
                     nr_accesses_bp: 0,
                     resident: Some(resident),
+                    idle_bp: 0,
                     exposure: 0,
                     ..region
                 }
@@ -184,6 +185,12 @@ fn region_of(stretch: &Stretch, max_nr_accesses: u32, tuning: &Tuning) -> Region
             0
         },
         resident: Some(stretch.resident.min(stretch.range.size())),
+        // No more of it is idle than leaves pages enough for its rate.
+        idle_bp: if stretch.known && rate > 0.0 {
+            (stretch.idle.min(1.0 - rate).clamp(0.0, 0.9999) * 10_000.0) as u16
+        } else {
+            0
+        },
         ..Region::new(stretch.range)
     }
 }

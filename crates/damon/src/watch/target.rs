@@ -105,6 +105,8 @@ pub(super) struct Census {
     pub shared: usize,
     /// Were accessed and show nothing more, and can be cleared alone, as far as is known.
     pub lit: usize,
+    /// Those of them of which nothing was heard for so long that hardly anything is known.
+    pub forgotten: usize,
     /// Those of them that likely only a sweep shows: a sweep did, and of what was tried alone so many are shared.
     pub lit_shared: usize,
     /// Showed any access, of those above.
@@ -469,6 +471,8 @@ impl Watched {
                     State::Watching { .. } => census.watching += 1,
                     State::Lit => {
                         census.lit += usize::from(!cell.shared);
+                        let last = now.saturating_sub(cell.evidence.last);
+                        census.forgotten += usize::from(!cell.shared && last > tuning.forgotten);
                         lit_by_sweep += usize::from(!cell.shared && !cell.own);
                     }
                     State::Blind(Blind::Unclearable) => {}

@@ -2,7 +2,7 @@
 
 use crate::patterns::watch;
 use isotherm_damon::*;
-use isotherm_simulated::{Kind, MIB, PAGE, Pattern, areas};
+use isotherm_simulated::{Kind, MIB, PAGE, Pattern, areas, share_accessed};
 
 /// 200 MiB with a piece of `kib` every 8 MiB, `offset` KiB into it, accessed at 10 Hz.
 fn pieces(kib: u64, offset: u64, kind: Kind) -> Pattern {
@@ -91,6 +91,42 @@ fn pages_far_apart_are_a_share_of_their_region() {
     assert!((1.0..1.6).contains(&hz), "{hz} Hz instead of 1.25");
     let before = crate::mean_hz(&snapshots[70..], AddrRange::new(start - 16 * MIB, start));
     assert!(before < 0.05, "{before} Hz before it");
+}
+
+/// Pages that lie apart in a region, and pages that are each accessed now and then: as much is told to be accessed within a second
+/// as is, whether it is known which pages those are or not.
+#[test]
+fn a_region_of_pages_far_apart_is_as_large_a_working_set_as_those_are() {
+    let mut failed = 0;
+    for kind in [Kind::Random, Kind::Sweep] {
+        for (apart, p) in [(1, 0.05), (1, 0.005), (2, 0.05), (4, 0.05), (8, 0.05), (8, 0.01), (32, 0.05)] {
+            let mut pattern = areas(&[(0, 128 * 1024, 0.0)]);
+            let start = pattern.areas[0].0.start + 32 * MIB;
+            let pages = 64 * MIB / PAGE / apart;
+            pattern.kind = kind;
+            pattern.hot = (0..pages)
+                .map(|i| start + i * apart * PAGE)
+                .map(|at| (AddrRange::new(at, at + PAGE), p))
+                .collect();
+            let range = AddrRange::new(start, start + 64 * MIB);
+            let (mut told, mut idle, mut taken) = (0.0, 0.0, 0.0);
+            for s in snapshots(&pattern).iter().skip(70) {
+                for r in &s.targets[0].regions {
+                    let bytes = r.range.intersection(range).size() as f64;
+                    told += bytes * share_accessed(r, s.max_nr_accesses, 200);
+                    idle += bytes * f64::from(r.idle_bp) / 10_000.0;
+                }
+                taken += 1.0;
+            }
+            let truth = (pages * PAGE) as f64 * (1.0 - (1.0_f64 - p).powi(200)) * taken;
+            let (ratio, idle) = (told / truth, idle / (64.0 * MIB as f64 * taken));
+            println!(
+                "{kind:?} every {apart} pages at {p} an interval: {ratio:.2} of the truth, {idle:.3} idle"
+            );
+            failed += u32::from(!(0.8..1.3).contains(&ratio) || apart == 1 && idle > 0.01);
+        }
+    }
+    assert_eq!(failed, 0);
 }
 
 /// What was accessed of a cell is idle, and what was idle beside it is accessed.

@@ -32,7 +32,8 @@ not valid is refused, and the schemes go on as they were.
 
 A line of --log is an object with the time (unix_ns, time_ns), scheme, action, pid, region (start, end), nr_accesses and \
 age_aggregations (why it was chosen), tried (bytes of it that were there) and applied in bytes, window_ns (when the quota's \
-window was opened: what was tried in one window is within the quota), left (bytes by reason), and latency_us.
+window was opened: what was tried in one window is within the quota), left (bytes by reason), latency_us, and \
+waited_us of that, for which other programs had the CPU: a quota of time is charged the rest.
 
 Ctrl-C ends it with a last table, and status 0. What was advised stays as it is. The command's exit status is passed on.";
 

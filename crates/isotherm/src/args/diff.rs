@@ -35,8 +35,9 @@ second has a working set that goes by its speed: a larger hot set does not show 
 
 What is unclear. A working set that seems to have changed by --min-change, where that is within the noise, and the noise
 would hide a change twice as large; or where what is unknown explains the change. More or longer recordings may show it.
-Where nothing seems to have changed and noise would hide that much, it is said beside. JSON has the outcome (same, unclear,
-different), and as detectable the smallest change that noise would not hide.
+Where nothing seems to have changed and noise would hide that much, it is said beside. Unclear is also what could not be
+compared at all: less than 1 MiB is known to be in use, or noise would hide a working set that doubled. JSON has the
+outcome (same, unclear, different), and as detectable the smallest change that noise would not hide, a share of A.
 
 So two recordings are enough for what is as clear as that. A program whose runs differ for reasons of its own (other
 input, another phase) does differ; give several recordings a side to find out what is common to them.";

@@ -149,6 +149,13 @@ impl MonitorArgs {
             min_nr_regions: self.min_regions,
             max_nr_regions: self.max_regions,
         };
+        if self.update < LEAST_UPDATE {
+            misuse!(
+                "--update {} is too short; the least is {}",
+                format_time_exactly(self.update),
+                format_time_exactly(LEAST_UPDATE)
+            );
+        }
         match attrs.validate() {
             Ok(()) => self.check_backend().map(|()| attrs),
             Err(AttrsError::ZeroSample) => {
@@ -192,6 +199,10 @@ impl MonitorArgs {
         Ok(())
     }
 }
+
+/// The shortest regions update interval that can be asked for. A guess: to look mappings up takes some tenths of that, whatever the
+/// overhead ceiling allows.
+const LEAST_UPDATE: Duration = Duration::from_millis(1);
 
 /// The most regions that can be asked for. A guess: a thousand times the default; each takes part of a core's cache and of every
 /// snapshot.

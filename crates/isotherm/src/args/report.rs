@@ -47,10 +47,10 @@ pub struct ForeignArgs {
     #[arg(long, help_heading = FOREIGN, value_name = "FORMAT")]
     pub from: Option<Format>,
     /// Sampling interval of an input that does not tell it (perf-script, record-v0 to v2, some of damo's JSON)
-    #[arg(long, help_heading = FOREIGN, value_name = "TIME", value_parser = parse_time)]
+    #[arg(long, help_heading = FOREIGN, value_name = "TIME", value_parser = parse_interval)]
     pub sample: Option<Duration>,
     /// Aggregation interval of an input that does not tell it
-    #[arg(long, help_heading = FOREIGN, value_name = "TIME", value_parser = parse_time)]
+    #[arg(long, help_heading = FOREIGN, value_name = "TIME", value_parser = parse_interval)]
     pub aggr: Option<Duration>,
     /// Which record of an input that holds several views of the same memory, one a context or scheme: its number, or
     /// `all`, each as a target of its own [default: the first of no scheme]. What there is, is told when it is read
@@ -397,6 +397,15 @@ fn parse_window(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// An interval of monitoring, which recordings have in microseconds.
+fn parse_interval(text: &str) -> Result<Duration, String> {
+    match parse_time(text) {
+        Ok(interval) if interval < Duration::from_micros(1) => Err("too short; the least is 1 us".to_owned()),
+        Ok(interval) => Ok(interval),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
 fn parse_times(text: &str) -> Result<Bounds<Duration>, UnitError> {
     parse_bounds(text, parse_time)
 }
@@ -431,7 +440,10 @@ fn parse_selection(text: &str) -> Result<Selection, UnitError> {
         "last" => Ok(Selection::Last),
         range if range.contains("..") => {
             let bounds = parse_times(range)?;
-            Ok(Selection::Between(bounds.min.unwrap_or_default(), bounds.max.unwrap_or(Duration::MAX)))
+            Ok(match (bounds.min, bounds.max) {
+                (Some(min), Some(max)) if min == max => Selection::At(min),
+                (min, max) => Selection::Between(min.unwrap_or_default(), max.unwrap_or(Duration::MAX)),
+            })
         }
         moment => parse_time(moment).map(Selection::At),
     }
@@ -463,6 +475,7 @@ mod tests {
         assert_eq!(parse_selection("10s"), Ok(Selection::At(s(10))));
         assert_eq!(parse_selection("1s..2s"), Ok(Selection::Between(s(1), s(2))));
         assert_eq!(parse_selection(".."), Ok(Selection::Between(s(0), Duration::MAX)));
+        assert_eq!(parse_selection("2s..2s"), Ok(Selection::At(s(2))));
         assert!(parse_selection("2s..1s").is_err());
         assert!(parse_selection("yesterday").is_err());
     }

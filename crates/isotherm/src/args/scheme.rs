@@ -50,7 +50,8 @@ A file in TOML:
   min_age = \"2m\"
   quota.size = \"100M/s\"
 
-The status is 0 when the schemes are valid, and 1 otherwise. Nothing is looked at but the file.";
+The status is 0 when the schemes are valid, and 1 otherwise. What this machine lacks for them, such as
+a NUMA node or a control group that is named, is said as well, and makes none invalid.";
 
 /// Read a scheme file and say what it does, a sentence a scheme, or what is wrong with it.
 #[derive(Debug, Args)]

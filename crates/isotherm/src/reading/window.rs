@@ -1,4 +1,8 @@
 //! Which part of a recording is handed on, and what was known then.
+//!
+//! One rule for all reports. A stretch of time has the snapshots that overlap it. A moment has one: that which was being taken, or was
+//! taken last, and before the first the first; `5s..5s` is a moment. Between snapshots, and beyond the ends, a moment may lie as far
+//! from the nearest as the longest snapshot takes: further away nothing was recorded.
 
 use isotherm_record::Item;
 use isotherm_report::rate::interval_ns;
@@ -13,10 +17,31 @@ pub(super) enum When {
     Always,
     /// The snapshots that overlap this time; the others are left out.
     Within(Bounds<Duration>),
+    /// That of this moment.
+    Moment(Duration),
     /// All are handed on; who asks takes the one of this moment.
     At(Duration),
-    /// Those that began before this moment.
+    /// Those that began before this moment, or the first.
     Until(Duration),
+}
+
+impl When {
+    /// Within bounds, which may be those of a moment.
+    pub fn within(bounds: Bounds<Duration>) -> Self {
+        match (bounds.min, bounds.max) {
+            (None, None) => Self::Always,
+            (Some(min), Some(max)) if min == max => Self::Moment(min),
+            _ => Self::Within(bounds),
+        }
+    }
+
+    /// The moment that is asked for.
+    fn moment(self) -> Option<Duration> {
+        match self {
+            Self::Always | Self::Within(_) => None,
+            Self::Moment(moment) | Self::At(moment) | Self::Until(moment) => Some(moment),
+        }
+    }
 }
 
 /// Lets pass what lies in a stretch of time, and what was known at its end: names, mappings and ends from after that are of
@@ -30,6 +55,8 @@ pub(super) struct Window {
     held: Vec<Item>,
     /// What is dated after the stretch of time, until the next snapshot tells whether that is still of it.
     late: Vec<Item>,
+    /// Of a moment: the last snapshot before it, and what came after that.
+    pending: Vec<Item>,
     /// A snapshot from after the stretch of time has come by.
     over: bool,
     /// Snapshots read, and handed on.
@@ -50,6 +77,7 @@ impl Window {
             origin_ns: None,
             held: Vec::new(),
             late: Vec::new(),
+            pending: Vec::new(),
             over: false,
             snapshots: 0,
             passed: 0,
@@ -75,7 +103,7 @@ impl Window {
                 self.snapshots += 1;
                 self.span = (self.span.0.min(start), self.span.1.max(end));
                 self.longest = self.longest.max(end - start);
-                if let When::At(moment) | When::Until(moment) = self.when {
+                if let Some(moment) = self.when.moment() {
                     let moment = at(origin, moment);
                     let distance = start.saturating_sub(moment).max(moment.saturating_sub(end));
                     self.nearest = self.nearest.min(distance);
@@ -83,7 +111,13 @@ impl Window {
                 self.over |= self.is_past(origin, start);
                 match self.over {
                     true => self.late.clear(),
-                    false => self.late.drain(..).try_for_each(|item| sink(&item))?,
+                    false => {
+                        let late = std::mem::take(&mut self.late);
+                        late.into_iter().try_for_each(|item| self.pass(item, sink))?;
+                    }
+                }
+                if let When::Moment(_) = self.when {
+                    return self.pend(item, origin, start, sink);
                 }
                 if self.overlaps(origin, start, end) {
                     self.passed += 1;
@@ -91,7 +125,7 @@ impl Window {
                 }
                 return Ok(());
             }
-            other if self.origin_ns.is_none() && matches!(self.when, When::Within(_) | When::Until(_)) => {
+            other if self.origin_ns.is_none() && !matches!(self.when, When::Always | When::At(_)) => {
                 self.held.push(other.clone());
                 return Ok(());
             }
@@ -108,20 +142,65 @@ impl Window {
                 }
             }
         }
+        if !self.pending.is_empty() {
+            self.pending.push(item.clone());
+            return Ok(());
+        }
         sink(item)
+    }
+
+    /// Hands on an item that is no snapshot, behind what has to come before it.
+    fn pass(&mut self, item: Item, sink: &mut dyn FnMut(&Item) -> io::Result<()>) -> io::Result<()> {
+        if self.pending.is_empty() {
+            return sink(&item);
+        }
+        self.pending.push(item);
+        Ok(())
+    }
+
+    /// Takes a snapshot of which it is not known yet whether it is the last before the moment.
+    fn pend(
+        &mut self,
+        item: &Item,
+        origin: u64,
+        start: u64,
+        sink: &mut dyn FnMut(&Item) -> io::Result<()>,
+    ) -> io::Result<()> {
+        if !self.precedes(origin, start) {
+            return self.release(sink);
+        }
+        // Recordings with one target a snapshot have several of one moment.
+        let of_same = |first: &Item| match (first, item) {
+            (Item::Snapshot(a), Item::Snapshot(b)) => a.end_ns == b.end_ns,
+            _ => false,
+        };
+        if !self.pending.first().is_some_and(of_same) {
+            self.passed = 0;
+            let others = self.pending.drain(..).filter(|item| !matches!(item, Item::Snapshot(_)));
+            for other in others {
+                sink(&other)?;
+            }
+        }
+        self.passed += 1;
+        self.pending.push(item.clone());
+        Ok(())
+    }
+
+    /// Whether a snapshot that begins at `start` is the first, or begins before the moment.
+    fn precedes(&self, origin: u64, start: u64) -> bool {
+        let moment = self.when.moment().unwrap_or(Duration::MAX);
+        start <= self.span.0 || start < at(origin, moment)
     }
 
     /// Whether what begins at `ns` is from after the stretch of time.
     fn is_past(&self, origin_ns: u64, ns: u64) -> bool {
         match self.when {
             When::Always => false,
-            When::Within(bounds) => bounds.max.is_some_and(|max| match bounds.min == bounds.max {
-                true => ns > at(origin_ns, max),
-                false => ns >= at(origin_ns, max),
-            }),
-            When::Until(moment) => ns >= at(origin_ns, moment),
-            // Of a moment before the first snapshot that is the nearest.
-            When::At(moment) => self.passed > 0 && ns > at(origin_ns, moment),
+            When::Within(bounds) => bounds.max.is_some_and(|max| ns >= at(origin_ns, max)),
+            // Of a moment before the first snapshot that is the one.
+            When::Moment(moment) | When::Until(moment) | When::At(moment) => {
+                self.passed > 0 && ns >= at(origin_ns, moment)
+            }
         }
     }
 
@@ -137,7 +216,7 @@ impl Window {
                 sink(&item)?;
             }
         }
-        Ok(())
+        self.pending.drain(..).try_for_each(|item| sink(&item))
     }
 
     /// Whether what was done or spent at some time, if `item` is that, was so within the stretch of time.
@@ -158,12 +237,11 @@ impl Window {
         let bounds = match self.when {
             When::Always | When::At(_) => return true,
             When::Within(bounds) => bounds,
-            When::Until(moment) => Bounds { min: None, max: Some(moment) },
+            When::Until(_) => return self.precedes(origin_ns, start),
+            // Of what is no snapshot.
+            When::Moment(moment) => return (start..=end).contains(&at(origin_ns, moment)),
         };
         let (min, max) = (bounds.min.map(|t| at(origin_ns, t)), bounds.max.map(|t| at(origin_ns, t)));
-        if let (Some(moment), true) = (min, min == max) {
-            return start <= moment && moment <= end;
-        }
         min.is_none_or(|min| end > min) && max.is_none_or(|max| start < max)
     }
 
@@ -178,14 +256,9 @@ impl Window {
         }
         let origin = self.origin_ns.unwrap_or(self.span.0);
         let (first, last) = self.span;
-        let asked = match self.when {
-            // A moment may lie between two snapshots, or as far from the first or the last, but in no gap.
-            When::At(moment) | When::Until(moment) if self.nearest > self.longest => {
-                format!("at {}", shown(moment))
-            }
-            When::Until(moment) if self.passed == 0 => format!("before {}", shown(moment)),
-            When::Within(bounds) if self.passed == 0 => match (bounds.min, bounds.max) {
-                (Some(min), Some(max)) if min == max => format!("at {}", shown(min)),
+        let asked = match (self.when, self.when.moment()) {
+            (_, Some(moment)) if self.nearest > self.longest => format!("at {}", shown(moment)),
+            (When::Within(bounds), _) if self.passed == 0 => match (bounds.min, bounds.max) {
                 (Some(min), Some(max)) => format!("from {} to {}", shown(min), shown(max)),
                 (Some(min), None) => format!("from {} on", shown(min)),
                 (None, max) => format!("before {}", shown(max.unwrap_or_default())),
@@ -196,8 +269,7 @@ impl Window {
         let (from, to) = (distance(first), distance(last));
         let (asked_from, asked_to) = match self.when {
             When::Within(bounds) => (bounds.min, bounds.max),
-            When::At(moment) | When::Until(moment) => (Some(moment), Some(moment)),
-            When::Always => (None, None),
+            other => (other.moment(), other.moment()),
         };
         let inside = |time: Option<Duration>| time.is_some_and(|t| (first..=last).contains(&at(origin, t)));
         if inside(asked_from) && inside(asked_to) {
@@ -233,13 +305,13 @@ fn shown(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use isotherm_damon::Snapshot;
+    use isotherm_damon::{Snapshot, TargetId};
     use isotherm_record::Header;
     use isotherm_report::units::{parse_bounds, parse_time};
 
     fn passed(window: &str, started_ns: u64) -> (u64, Vec<u64>) {
         let bounds = parse_bounds(window, parse_time).unwrap();
-        let mut window = Window::new(When::Within(bounds));
+        let mut window = Window::new(When::within(bounds));
         let mut items = vec![Item::Header(Header { started_ns, ..Header::default() })];
         items.extend((10..20).map(|second| {
             let ns = second * 1_000_000_000;
@@ -258,6 +330,13 @@ mod tests {
                 })
                 .unwrap();
         }
+        let mut rest = |item: &Item| {
+            if let Item::Snapshot(s) = item {
+                seconds.push(s.start_ns / 1_000_000_000);
+            }
+            Ok(())
+        };
+        window.release(&mut rest).unwrap();
         (started, seconds)
     }
 
@@ -269,9 +348,62 @@ mod tests {
     }
 
     #[test]
-    fn a_moment_has_the_snapshots_that_touch_it() {
-        assert_eq!(passed("2s", 10_000_000_000).1, [11, 12]);
-        assert_eq!(passed("2500ms", 10_000_000_000).1, [12]);
+    fn a_moment_has_one_snapshot() {
+        for (moment, second) in
+            [("0", 10), ("1ns", 10), ("1s", 10), ("2s", 11), ("2500ms", 12), ("10s", 19), ("11s", 19)]
+        {
+            for moment in [moment.to_owned(), format!("{moment}..{moment}")] {
+                assert_eq!(passed(&moment, 10_000_000_000).1, [second], "{moment}");
+            }
+        }
+        assert_eq!(passed("0", 0).1, [10], "of a recording that does not say when it began");
+    }
+
+    /// What was known then comes with it, in its order, and nothing else.
+    #[test]
+    fn a_moment_has_all_targets_that_were_told_apart() {
+        let second = 1_000_000_000;
+        let taken = |target: u64, s: u64| {
+            let targets = vec![isotherm_damon::TargetSnapshot::new(TargetId(target), Vec::new())];
+            Item::Snapshot(Snapshot {
+                start_ns: s * second,
+                end_ns: (s + 1) * second,
+                targets,
+                ..Snapshot::default()
+            })
+        };
+        let end = |s: u64| {
+            Item::TargetEnd(isotherm_record::TargetEnd {
+                target: 1,
+                time_ns: s * second,
+                ..Default::default()
+            })
+        };
+        let items = [
+            Item::Header(Header { started_ns: 10 * second, ..Header::default() }),
+            taken(1, 10),
+            taken(2, 10),
+            end(10),
+            taken(1, 11),
+            end(11),
+            taken(2, 11),
+            end(12),
+            taken(1, 12),
+        ];
+        let mut passed = Vec::new();
+        let mut window = Window::new(When::Moment(Duration::from_millis(1500)));
+        let mut sink = |item: &Item| {
+            passed.push(match item {
+                Item::Snapshot(s) => format!("{} {}", s.start_ns / second, s.targets[0].id.0),
+                Item::TargetEnd(end) => format!("end {}", end.time_ns / second),
+                _ => return Ok(()),
+            });
+            Ok(())
+        };
+        items.iter().for_each(|item| window.item(item, &mut sink).unwrap());
+        window.release(&mut sink).unwrap();
+        assert_eq!(passed, ["end 10", "11 1", "end 11", "11 2"]);
+        assert_eq!(window.nothing(true), None);
     }
 
     #[test]
@@ -318,12 +450,13 @@ mod tests {
             window.release(&mut sink).unwrap();
             passed.join(" ")
         };
-        let within = |text: &str| passed(When::Within(parse_bounds(text, parse_time).unwrap()));
+        let within = |text: &str| passed(When::within(parse_bounds(text, parse_time).unwrap()));
         assert_eq!(within("..2s"), "sh 10 11");
         // The aggregation that goes on at that moment is shown, with what was known at its end.
         assert_eq!(within("..2100ms"), "sh 10 11 env 12");
         assert_eq!(within("2s..3s"), "sh env 12");
-        assert_eq!(within("2s"), "sh 11 env 12");
+        assert_eq!(within("2s"), "sh 11");
+        assert_eq!(within("2600ms"), "sh env 12");
         assert_eq!(within("1s.."), "sh 11 env 12 sleep 13 end dateless");
         assert_eq!(passed(When::Until(Duration::from_millis(2100))), within("..2100ms"));
         assert_eq!(within("..9s"), "sh 10 11 env 12 sleep 13 end dateless");
@@ -361,7 +494,7 @@ mod tests {
             passed.join(" ")
         };
         let within =
-            |text: &str, items: &[Item]| passed(When::Within(parse_bounds(text, parse_time).unwrap()), items);
+            |text: &str, items: &[Item]| passed(When::within(parse_bounds(text, parse_time).unwrap()), items);
         assert_eq!(within("2s..4s", &items), "c2 a2 c3 a3");
         assert_eq!(within("..1400ms", &items), "c0 a0 c1");
         assert_eq!(within("8600ms..", &items), "c8 c9 a9");
@@ -413,7 +546,7 @@ mod tests {
             }
             window.nothing(true)
         };
-        for when in [When::At, When::Until] {
+        for when in [When::At, When::Until, When::Moment] {
             for second in [1, 5, 10, 11, 89, 95, 100] {
                 assert_eq!(nothing(when(Duration::from_secs(second))), None, "{second}");
             }

@@ -42,6 +42,7 @@ use waiting::Waited;
 pub fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     let attrs = args.monitor.attrs()?;
     check_sense(args)?;
+    output::check_name(&args.output)?;
     let series = args.every.map(|_| series(args)).transpose()?;
     let tracker = live::targets(&args.targets)?;
     let stop = Stop::install().context("cannot catch Ctrl-C")?;

@@ -42,6 +42,9 @@ pub fn summary(args: &SummaryArgs) -> anyhow::Result<()> {
     let ended = recording.read_into(&mut analysis)?;
     let mut report = analysis.finish();
     report.provenance.set_reading(ended.reading);
+    if let Some(missing) = report.missing {
+        return Err(missing.into());
+    }
     if args.json {
         return print_json(&report, true);
     }

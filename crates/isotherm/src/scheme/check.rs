@@ -2,6 +2,9 @@
 
 use crate::args::CheckArgs;
 use crate::report::{print, print_json};
+use isotherm_damon::Attrs;
+use isotherm_linux::schemes::Rule;
+use isotherm_linux::schemes::preflight::{Finding, check_alone};
 use isotherm_schemes::{Entry, Format, JSON_SCHEMA, explain, presets, write};
 use serde::Serialize;
 use std::io::Write;
@@ -14,6 +17,8 @@ struct Checked {
     line: Option<usize>,
     action: &'static str,
     explanation: String,
+    /// What keeps it from doing that on this machine.
+    warnings: Vec<String>,
     toml: String,
 }
 
@@ -37,10 +42,13 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     for remark in &file.remarks {
         say!("isotherm: {}: {remark}", source.schemes);
     }
+    let found = found(&file.entries);
     if args.json {
-        let checked: Vec<Checked> = file.entries.iter().map(checked).collect();
+        let entries = file.entries.iter().enumerate();
+        let checked: Vec<Checked> = entries.map(|(at, entry)| checked(entry, at, &found)).collect();
         print_json(&checked, true)?;
     } else {
+        found.iter().for_each(|finding| say!("isotherm: {finding}"));
         print(|out| {
             file.entries
                 .iter()
@@ -51,8 +59,24 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn checked(entry: &Entry) -> Checked {
+/// What would keep the schemes from doing what they say on this machine. They may be meant for another one, so nothing is refused.
+fn found(entries: &[Entry]) -> Vec<Finding> {
+    let rule = |(at, entry): (usize, &Entry)| Rule {
+        name: entry.title(at),
+        scheme: entry.scheme.clone(),
+        max_refault_rate: None,
+        max_pressure: entry.guard.max_psi_bp.map(|bp| f64::from(bp) / 100.0),
+    };
+    let rules: Vec<Rule> = entries.iter().enumerate().map(rule).collect();
+    check_alone(&rules, &Attrs::default())
+}
+
+fn checked(entry: &Entry, at: usize, found: &[Finding]) -> Checked {
+    let title = entry.title(at);
+    let own = found.iter().filter(|finding| finding.scheme == title);
+    let warning = |finding: &Finding| Finding { scheme: String::new(), ..finding.clone() }.to_string();
     Checked {
+        warnings: own.map(warning).collect(),
         name: entry.name.clone(),
         line: entry.line,
         action: entry.scheme.action.name(),

@@ -13,6 +13,7 @@ use super::table;
 use super::{list, state};
 use crossterm::event::Event;
 use isotherm_damon::{AddrRange, TargetId};
+use isotherm_report::colour::ColourMode;
 use isotherm_report::heatmap::{Area, Cell};
 use isotherm_report::units::{format_rate, format_size, significant};
 use ratatui::buffer::Buffer;
@@ -158,6 +159,17 @@ impl Screen {
             scrolls.clear();
         }
         (buffer, scrolls)
+    }
+
+    /// The same as a terminal without colours would show it: what a text is to hold, where nothing is told by colours.
+    pub fn without_colours(&mut self, width: u16, height: u16) -> Buffer {
+        let look = std::mem::replace(&mut self.look, Look(ColourMode::Plain));
+        // Columns that were drawn, and what can be clicked, are those of the screen.
+        let (heat, drawn) = (std::mem::take(&mut self.heat), self.drawn.take());
+        let (hits, seen) = (self.hits.clone(), self.seen.clone());
+        let (buffer, _) = self.frame(width, height);
+        (self.look, self.heat, self.drawn, self.hits, self.seen) = (look, heat, drawn, hits, seen);
+        buffer
     }
 
     fn list(&mut self, head_area: Rect, body: Rect, buffer: &mut Buffer) {

@@ -150,7 +150,7 @@ impl Ui {
                             Effect::Quit => return Ok(()),
                             Effect::Suspend => signals.ask_group(),
                             Effect::Redraw => before = Buffer::empty(Rect::default()),
-                            Effect::Save(name) => self.save(&name, &before, &mut screen),
+                            Effect::Save(name) => self.save(&name, &mut screen),
                         }
                     }
                 }
@@ -169,11 +169,12 @@ impl Ui {
     }
 
     /// Writes a file. A recording takes a while, so it is written beside.
-    fn save(&self, name: &str, shown: &Buffer, screen: &mut Screen) {
+    fn save(&mut self, name: &str, screen: &mut Screen) {
         let path = PathBuf::from(name);
         let said = match What::of(&path) {
             Ok(What::Screen) => {
-                let lines: Vec<String> = lines(shown);
+                let (width, height) = self.terminal.size();
+                let lines = lines(&screen.without_colours(width, height));
                 save::write_text(&path, &lines).unwrap_or_else(|error| crate::words(&error))
             }
             Ok(What::Recording) => {

@@ -9,6 +9,7 @@
 use super::overlay::{Piece, overlay};
 use crate::Quartiles;
 use isotherm_damon::{RegionSnapshot, Snapshot};
+use isotherm_report::rate::share_accessed;
 use isotherm_workloads::truth::{Coverage, PhaseLine, Segment};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -156,8 +157,7 @@ fn no_more_than_resident(pieces: &mut [Segment], whose: &[Option<&RegionSnapshot
 /// The probability that a page of `region` was accessed in `length_ns`, by its recorded rate.
 pub(super) fn accessed_within(region: &RegionSnapshot, length_ns: u64, snapshot: &Snapshot) -> f64 {
     let most = f64::from(snapshot.max_nr_accesses.max(1)) * 10_000.0;
-    let share = (region.accesses_bp() as f64 / most).clamp(0.0, 1.0);
-    1.0 - (1.0 - share).powf(length_ns as f64 / snapshot.sample_ns.max(1) as f64)
+    share_accessed(region, most, length_ns as f64 / snapshot.sample_ns.max(1) as f64)
 }
 
 #[cfg(test)]

@@ -18,6 +18,9 @@ struct Line {
     #[serde(default)]
     left: BTreeMap<String, u64>,
     latency_us: u64,
+    /// How long of that others had the CPU.
+    #[serde(default)]
+    waited_us: u64,
 }
 
 /// What all schemes of a run did.
@@ -54,7 +57,7 @@ impl Did {
             let of_kind = if line.action == "pageout" { &mut did.paged_out } else { &mut did.acted_on };
             *of_kind += line.applied;
             line.left.into_iter().for_each(|(reason, bytes)| *did.left.entry(reason).or_default() += bytes);
-            let ns = line.latency_us.saturating_mul(1000);
+            let ns = line.latency_us.saturating_sub(line.waited_us).saturating_mul(1000);
             did.acting_ns += ns;
             let (tried, took) = by_action.entry(line.action).or_default();
             (*tried, *took) = (*tried + line.tried, *took + ns);

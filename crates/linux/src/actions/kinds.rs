@@ -39,7 +39,8 @@ impl Kinds {
             return true;
         }
         let Some(first) = pages.first() else { return false };
-        passes(filters, |kind| match kind {
+        let mut is_unknown = false;
+        let passes = passes(filters, |kind| match kind {
             PageKind::Anon => !first.file,
             PageKind::Active => folio.is_some_and(|folio| folio.flags & flag::ACTIVE != 0),
             PageKind::Young => pages.iter().any(|page| page.young == Some(true)),
@@ -49,14 +50,18 @@ impl Kinds {
             }
             PageKind::Memcg(path) => {
                 let head = folio.map_or(first.pfn, |folio| folio.head);
-                self.group(path).is_some_and(|group| self.owner(head) == Some(group))
+                let owner = self.owner(head);
+                // What is perhaps of a group that is rejected is left alone.
+                is_unknown |= owner.is_none();
+                self.group(path).is_some_and(|group| owner == Some(group))
             }
             PageKind::File(pattern) => maps
                 .find(addr)
                 .is_some_and(|m| m.inode != 0 && matches(pattern.as_bytes(), m.name.as_bytes())),
             // What a process has in its page table is mapped; kinds that are new match nothing.
             _ => false,
-        })
+        });
+        passes && !is_unknown
     }
 
     fn owner(&mut self, pfn: u64) -> Option<u64> {

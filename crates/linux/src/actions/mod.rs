@@ -41,6 +41,7 @@ mod refault;
 mod seen;
 mod select;
 mod tally;
+mod work;
 
 pub(crate) use kinds::matches as glob_matches;
 pub use refault::Refaults;
@@ -63,6 +64,7 @@ use select::{Around, Rules, select};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
+use work::WorkClock;
 
 /// One call for an action, and what came of it.
 #[derive(Clone, Debug, PartialEq)]
@@ -92,8 +94,10 @@ pub struct Applied {
     pub applied: u64,
     /// Bytes that were left alone, by reason.
     pub left: LeftAlone,
-    /// How long it took by the clock: what a quota of time is charged.
+    /// How long it took by the clock.
     pub latency: Duration,
+    /// For how long of that other programs had the CPU: a quota of time is charged the rest.
+    pub waited: Duration,
 }
 
 /// Hears of every call that was made.
@@ -132,6 +136,7 @@ pub struct Acting {
     /// Whether blocks are paged out as huge pages.
     machine: Machine,
     audit: Option<Audit>,
+    clock: WorkClock,
     cpu: Duration,
     pages: Vec<Inspected>,
     after: Vec<(bool, bool)>,
@@ -152,6 +157,7 @@ impl Acting {
             spare_young: false,
             machine: Machine::default(),
             audit: None,
+            clock: WorkClock::default(),
             cpu: Duration::ZERO,
             pages: Vec::new(),
             after: Vec::new(),
@@ -207,6 +213,14 @@ impl Acting {
         self.look.remove(id);
         self.seen.forget(id);
         self.subjects.remove(&id);
+    }
+
+    /// Schemes change their places: `from` has the index that each had before, or none if it is new.
+    pub fn move_schemes(&mut self, from: &[Option<usize>]) {
+        let mut accounts: Vec<Option<Account>> =
+            std::mem::take(&mut self.accounts).into_iter().map(Some).collect();
+        let mut account = |at: usize| accounts.get_mut(at)?.take();
+        self.accounts = from.iter().map(|at| at.and_then(&mut account).unwrap_or_default()).collect();
     }
 
     /// How many schemes there are, and of each the least age and whether idle memory matches it. What is paged out and back within the
@@ -397,7 +411,7 @@ impl Actions for Acting {
             // Gone already: not a call for nothing every time.
             return Ok(Outcome { skipped: request.range.size(), ..Outcome::default() });
         }
-        let (cpu, began) = (clock::of_this_thread(), monotonic_ns());
+        let (cpu, began) = (clock::of_this_thread(), self.clock.now());
         let (mut outcome, mut left) = (Outcome::default(), LeftAlone::default());
         let mut at = request.range.start;
         let mut refusal = None;
@@ -409,20 +423,21 @@ impl Actions for Acting {
         while at < request.range.end {
             let first = at == request.range.start;
             let pace = self.pace(request);
-            let time_left = request.time_left_ns.map(|all| all.saturating_sub(now - began));
-            let turn = self.turn(request, at, time_left, now);
+            let worked = now.work.saturating_sub(began.work);
+            let time_left = request.time_left_ns.map(|all| all.saturating_sub(worked));
+            let turn = self.turn(request, at, time_left, now.wall);
             match turn {
                 Turn::Pages | Turn::Block | Turn::Wait => {}
                 Turn::Rest(end) => {
-                    (outcome.skipped, at, now) = (outcome.skipped + (end - at), end, monotonic_ns());
+                    (outcome.skipped, at, now) = (outcome.skipped + (end - at), end, self.clock.now());
                     continue;
                 }
                 Turn::Cut(block) => {
-                    (outcome.cut, outcome.divides, now) = (Some(block), true, monotonic_ns());
+                    (outcome.cut, outcome.divides, now) = (Some(block), true, self.clock.now());
                     break;
                 }
                 Turn::Late => {
-                    (outcome.until, now) = (Some(at), monotonic_ns());
+                    (outcome.until, now) = (Some(at), self.clock.now());
                     break;
                 }
             }
@@ -442,7 +457,7 @@ impl Actions for Acting {
             let end = ((at + size) & !(size.min(BLOCK_SIZE) - 1)).max(least_end).min(request.range.end);
             // The next block may be one to be dealt with as a whole.
             let border = (at & !(BLOCK_SIZE - 1)) + BLOCK_SIZE;
-            let end = if self.gathers(request, now) { end.min(border.max(least_end)) } else { end };
+            let end = if self.gathers(request, now.wall) { end.min(border.max(least_end)) } else { end };
             let range = AddrRange::new(at, end);
             // What begins before a later chunk was met with in the one before it.
             let around = Around {
@@ -472,12 +487,12 @@ impl Actions for Acting {
                     (outcome.until, outcome.refused) = (Some(at), refusal);
                 }
             }
-            let took = monotonic_ns().saturating_sub(now);
-            now = now.saturating_add(took);
+            let before = std::mem::replace(&mut now, self.clock.now());
+            let took = now.work.saturating_sub(before.work);
             let skipped = outcome.skipped - skipped;
             let tried = (at - from).saturating_sub(skipped);
             match turn {
-                Turn::Block => self.gathered(request, tried, outcome.applied - applied, took, now),
+                Turn::Block => self.gathered(request, tried, outcome.applied - applied, took, now.wall),
                 _ => self.learn(request, tried, skipped, took),
             }
             if over {
@@ -486,7 +501,9 @@ impl Actions for Acting {
         }
         let spent = clock::of_this_thread().saturating_sub(cpu);
         self.cpu += spent;
-        outcome.took_ns = now - began;
+        let all = now.wall.saturating_sub(began.wall);
+        outcome.took_ns = now.work.saturating_sub(began.work).min(all);
+        outcome.waited_ns = all - outcome.took_ns;
         if let Some(account) = self.accounts.get_mut(request.scheme) {
             account.left.add_all(&left);
         }
@@ -508,7 +525,8 @@ impl Actions for Acting {
                 age: request.region.age,
                 applied: outcome.applied,
                 left,
-                latency: Duration::from_nanos(outcome.took_ns),
+                latency: Duration::from_nanos(all),
+                waited: Duration::from_nanos(outcome.waited_ns),
             });
         }
         match refusal {

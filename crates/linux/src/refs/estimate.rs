@@ -139,6 +139,7 @@ pub(super) fn regions(
             // Past the largest number there is no more to say; that number itself has another meaning.
             exposure: (mapping.exposure.round() as u32).min(RegionSnapshot::COUNTED - 1),
             resident: Some(mapping.resident),
+            idle_bp: 0,
         });
         mapping.exposure = 0.0;
         (mapping.short_sum, mapping.shorts, mapping.long_sum, mapping.longs) = (0.0, 0, 0.0, 0);
@@ -204,6 +205,7 @@ fn joined(a: RegionSnapshot, b: RegionSnapshot) -> RegionSnapshot {
         seen_bp: seen_bp as u16,
         exposure: a.exposure.saturating_add(b.exposure).min(RegionSnapshot::COUNTED - 1),
         resident: Some(a.resident.unwrap_or(0) + b.resident.unwrap_or(0)),
+        idle_bp: 0,
     }
 }
 

@@ -135,15 +135,18 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Exchanges the rules. A scheme is the one of the same index: it keeps its statistics and its quota's window. Ages of
-    /// regions stay.
+    /// Exchanges the rules. A scheme is the one of the same name, or else the one of the same index, if that has another name now: it
+    /// keeps its statistics and its quota's window. Ages of regions stay.
     ///
     /// # Errors
     /// When one of the schemes is not valid; nothing is changed then.
     pub fn commit(&mut self, rules: Vec<Rule>) -> Result<(), CommitError> {
-        self.schemes.commit(rules.iter().map(|rule| rule.scheme.clone()).collect())?;
+        let from = former(&self.rules, &rules);
+        self.schemes.commit_from(rules.iter().map(|rule| rule.scheme.clone()).collect(), &from)?;
+        self.acting.move_schemes(&from);
+        let of = |at: &Option<usize>| at.and_then(|at| self.harm.get(at)).copied().unwrap_or_default();
+        self.harm = from.iter().map(of).collect();
         self.rules = rules;
-        self.harm.resize_with(self.rules.len(), Harm::default);
         self.set_ages();
         Ok(())
     }
@@ -296,6 +299,17 @@ impl Harm {
     }
 }
 
+/// Which of the rules `before` each of the rules `now` is.
+fn former(before: &[Rule], now: &[Rule]) -> Vec<Option<usize>> {
+    let named = |rules: &[Rule], name: &str| rules.iter().position(|rule| rule.name == name);
+    let of = |(index, rule): (usize, &Rule)| {
+        let renamed =
+            |one: &&Rule| named(now, &one.name).is_none() && one.scheme.action == rule.scheme.action;
+        named(before, &rule.name).or_else(|| before.get(index).filter(renamed).map(|_| index))
+    };
+    now.iter().enumerate().map(of).collect()
+}
+
 /// The least age of what a scheme acts on, at least one aggregation interval.
 pub fn least_age(scheme: &Scheme, attrs: &Attrs) -> Duration {
     let age = match scheme.pattern.age {
@@ -350,6 +364,21 @@ mod tests {
         harm.judge(&rule, now, None);
         assert_eq!(harm.halt, Some(Halt::Refaults(1.0, 30 * SECOND)), "twice as long");
         assert_eq!(harm.suspensions, 2);
+    }
+
+    #[test]
+    fn a_scheme_is_the_one_of_its_name_wherever_it_stands() {
+        let rules = |names: &[&str]| -> Vec<Rule> {
+            names.iter().map(|name| Rule { name: (*name).into(), ..rule(None, None) }).collect()
+        };
+        let before = rules(&["a", "b"]);
+        let of = |names: &[&str]| former(&before, &rules(names));
+        assert_eq!(of(&["new", "a", "b"]), [None, Some(0), Some(1)]);
+        assert_eq!(of(&["b"]), [Some(1)]);
+        assert_eq!(of(&["a", "renamed", "more"]), [Some(0), Some(1), None]);
+        let mut other = rules(&["renamed", "b"]);
+        other[0].scheme.action = Action::Cold;
+        assert_eq!(former(&before, &other), [None, Some(1)], "what another action did is not its own");
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! What would keep schemes from doing what is meant, found out before the first action.
 
+mod places;
+
 use super::{Rule, SystemMetrics};
 use crate::probe::{CapabilityKind, Report};
-use isotherm_damon::schemes::{
-    AccessPattern, Action, Frequency, GoalMetric, Metrics, PageKind, Quota, Scheme, Weights,
-};
+use isotherm_damon::schemes::{AccessPattern, Action, Frequency, PageKind, Quota, Scheme, Weights};
 use isotherm_damon::{Attrs, PAGE_SIZE};
+use places::{Nodes, check_filters, check_goals, check_nodes, check_owners};
 use std::fmt;
 use std::time::Duration;
 
@@ -86,15 +87,15 @@ pub fn add_safe_defaults(rules: &mut [Rule]) -> Vec<Finding> {
 /// Looks at rules on this machine. `targets` are the pids that are named; `own` those of this process and its ancestors, itself
 /// first.
 pub fn check(rules: &[Rule], attrs: &Attrs, report: &Report, targets: &[u32], own: &[u32]) -> Vec<Finding> {
-    let mut found = Vec::new();
+    let (mut found, here) = (Vec::new(), Nodes::read());
     check_targets(targets, own, &mut found);
     for rule in rules {
         let mut add = |severity, what: String, remedy: &str| {
             found.push(Finding { severity, scheme: rule.name.clone(), what, remedy: remedy.to_owned() });
         };
         check_capabilities(&rule.scheme, report, &mut add);
-        check_sense(&rule.scheme, attrs, &mut add);
-        check_metrics(rule, &mut add);
+        check_owners(&rule.scheme, &mut add);
+        check_rule(rule, attrs, &here, &mut add);
     }
     let blocked =
         |rule: &Rule| found.iter().any(|f| f.scheme == rule.name && f.severity == Severity::Refusal);
@@ -106,6 +107,26 @@ pub fn check(rules: &[Rule], attrs: &Attrs, report: &Report, targets: &[u32], ow
         }
     }
     found
+}
+
+/// Looks at rules without regard to who applies them to what: what would keep them from doing anything under these intervals, on this
+/// machine.
+pub fn check_alone(rules: &[Rule], attrs: &Attrs) -> Vec<Finding> {
+    let (mut found, here) = (Vec::new(), Nodes::read());
+    for rule in rules {
+        check_rule(rule, attrs, &here, &mut |severity, what, remedy: &str| {
+            found.push(Finding { severity, scheme: rule.name.clone(), what, remedy: remedy.to_owned() });
+        });
+    }
+    found
+}
+
+fn check_rule(rule: &Rule, attrs: &Attrs, here: &Nodes, add: Add<'_>) {
+    check_sense(&rule.scheme, attrs, add);
+    check_nodes(&rule.scheme, here, add);
+    check_filters(&rule.scheme, add);
+    check_goals(&rule.scheme, here, add);
+    check_pressure(rule, add);
 }
 
 type Add<'a> = &'a mut dyn FnMut(Severity, String, &str);
@@ -209,6 +230,15 @@ fn check_sense(scheme: &Scheme, attrs: &Attrs, add: Add<'_>) {
         let what = "its quota is less than a page, so nothing is ever done".to_owned();
         add(Severity::Refusal, what, "raise the quota");
     }
+    if let Some(time) = scheme.quota.time
+        && !scheme.quota.reset_interval.is_zero()
+        && time > scheme.quota.reset_interval
+    {
+        let (time, every) = (time.as_millis(), scheme.quota.reset_interval.as_millis());
+        let what =
+            format!("its quota of {time} ms in {every} ms is no limit: there is no more time than that");
+        add(Severity::Warning, what, "lower the time, or leave it out");
+    }
     let unmapped = |f: &isotherm_damon::schemes::OpsFilter| f.kind == PageKind::Unmapped && f.matching;
     if scheme.filters.ops.last().is_some_and(|f| f.allow) && scheme.filters.ops.iter().all(unmapped) {
         let what =
@@ -217,32 +247,9 @@ fn check_sense(scheme: &Scheme, attrs: &Attrs, add: Add<'_>) {
     }
 }
 
-fn check_metrics(rule: &Rule, add: Add<'_>) {
-    let mut metrics = SystemMetrics::new();
-    for goal in &rule.scheme.quota.goals {
-        if matches!(goal.metric, GoalMetric::UserInput(_)) || metrics.goal(0, &goal.metric).is_some() {
-            continue;
-        }
-        let (what, remedy) = match &goal.metric {
-            GoalMetric::SomeMemPsiUs { cgroup: None } => {
-                ("memory pressure cannot be read".to_owned(), "boot a kernel with CONFIG_PSI, with psi=1")
-            }
-            GoalMetric::SomeMemPsiUs { cgroup: Some(group) } => (
-                format!("memory pressure of cgroup {group} cannot be read"),
-                "name a cgroup of version 2 with the memory controller, as it is below /sys/fs/cgroup",
-            ),
-            GoalMetric::NodeEligibleMemBp(_) => {
-                ("node_eligible_mem_bp goes by physical addresses".to_owned(), "take node_mem_used_bp")
-            }
-            GoalMetric::NodeMemcgUsedBp { node, cgroup } | GoalMetric::NodeMemcgFreeBp { node, cgroup } => (
-                format!("memory of cgroup {cgroup} on node {node} cannot be read"),
-                "see /sys/devices/system/node for nodes, and the cgroup's memory.numa_stat",
-            ),
-            _ => ("a goal's metric cannot be read".to_owned(), "see /sys/devices/system/node for nodes"),
-        };
-        add(Severity::Refusal, format!("{what}, so its quota stays 0"), remedy);
-    }
-    if rule.max_pressure.is_some() && metrics.some_pressure().is_none() {
+/// What is limited by memory pressure and cannot be.
+fn check_pressure(rule: &Rule, add: Add<'_>) {
+    if rule.max_pressure.is_some() && SystemMetrics::new().some_pressure().is_none() {
         let what = "memory pressure is limited and cannot be read, so it never acts".to_owned();
         add(Severity::Refusal, what, "leave the limit out, or boot a kernel with CONFIG_PSI, with psi=1");
     }

@@ -83,6 +83,10 @@ impl Columns {
         self.ages(group)?;
         self.mappings(group)?;
         self.evidence(&group.regions)?;
+        // Of nearly all regions it is none.
+        let idle = group.regions.chunk_by(|a, b| a.idle_bp == b.idle_bp);
+        let idle = idle.filter_map(|same| Some((Some(u64::from(same.first()?.idle_bp)), same.len())));
+        self.runs(idle, Kind::Share)?;
         self.runs(snapshot(|h| h.sample_ns), Kind::U64)?;
         self.items(group)?;
         Ok(std::mem::take(&mut self.chunks))

@@ -20,15 +20,17 @@ pub(super) const COLUMNS: [&str; 13] = [
     "resident",
 ];
 
-/// Two more: they too must be there.
+/// Two more, which too must be there, and one that files of earlier versions lack.
 pub(super) const SAMPLE_NS: usize = COLUMNS.len();
 pub(super) const ITEMS: usize = COLUMNS.len() + 1;
-pub(super) const NR_COLUMNS: usize = COLUMNS.len() + 2;
+pub(super) const IDLE: usize = COLUMNS.len() + 2;
+pub(super) const NR_COLUMNS: usize = COLUMNS.len() + 3;
 
 fn index_of(name: &[u8]) -> Option<usize> {
     match name {
         b"sample_ns" => Some(SAMPLE_NS),
         b"isotherm_items" => Some(ITEMS),
+        b"idle" => Some(IDLE),
         name => COLUMNS.iter().position(|c| c.as_bytes() == name),
     }
 }
@@ -108,6 +110,10 @@ impl Footer {
     pub(super) fn missing(&self) -> Vec<&'static str> {
         let names = COLUMNS.into_iter().chain(["sample_ns", "isotherm_items"]);
         names.zip(&self.kinds).filter(|(_, kind)| kind.is_none()).map(|(name, _)| name).collect()
+    }
+
+    pub(super) fn has(&self, column: usize) -> bool {
+        self.kinds.get(column).is_some_and(Option::is_some)
     }
 
     pub(super) fn kind(&self, column: usize) -> Kind {

@@ -59,7 +59,8 @@ const MAX_CELL: usize = 32 << 20;
 /// and `end_ns` are the same on the clock of the recording. `nr_accesses_bp` is `nr_accesses` in basis points of an
 /// access, with its fraction. `rate_hz` is null where the rate is unknown, as where the recording tells no intervals;
 /// `seen` is the share of the region that could be observed, 0..=1; `exposure` is null where the backend counts accesses
-/// and keeps no such account; `resident` is bytes. Addresses and ids are unsigned: an address in the kernel's half must
+/// and keeps no such account; `resident` is bytes; `idle` is the share of the region's pages that is known to be idle, of
+/// which the rate is not, where pages that are accessed lie apart. Addresses and ids are unsigned: an address in the kernel's half must
 /// not come out negative.
 const SCHEMA: &str = "message regions {
     required int64 snapshot (integer(64, false));
@@ -82,6 +83,7 @@ const SCHEMA: &str = "message regions {
     required double seen;
     optional int64 exposure (integer(64, false));
     optional int64 resident (integer(64, false));
+    required double idle;
     required int64 sample_ns (integer(64, false));
     optional binary isotherm_items (string);
 }";

@@ -1,5 +1,6 @@
 //! Encodes groups on other threads, and hands them back in the order they came.
 
+use super::GROUP_ROWS;
 use super::columns::Columns;
 use super::group::Group;
 use super::pages::Chunk;
@@ -16,6 +17,9 @@ const THREADS: usize = 2;
 /// Groups on their way at a time: one a thread, and one that waits. Each takes some 20 MB.
 const UNDERWAY: usize = THREADS + 1;
 
+/// Rows of them together, at most, unless one alone has more: groups of the usual size never come to that.
+const MOST_ROWS: usize = (UNDERWAY + 1) * GROUP_ROWS;
+
 type Encoded = Result<Vec<Chunk>>;
 type Job = (Group, SyncSender<Encoded>);
 
@@ -23,7 +27,8 @@ type Job = (Group, SyncSender<Encoded>);
 pub(super) struct Pool {
     jobs: Option<SyncSender<Job>>,
     threads: Vec<JoinHandle<()>>,
-    underway: VecDeque<Receiver<Encoded>>,
+    /// Their rows, and where they come back.
+    underway: VecDeque<(usize, Receiver<Encoded>)>,
 }
 
 impl Pool {
@@ -47,21 +52,32 @@ impl Pool {
         Ok(Self { jobs: Some(jobs), threads, underway: VecDeque::new() })
     }
 
-    /// Gives a group to be encoded, and takes one that is, if there are too many under way.
-    pub(super) fn submit(&mut self, group: Group) -> Option<Encoded> {
-        let done = if self.underway.len() >= UNDERWAY { self.next() } else { None };
+    /// Gives a group to be encoded, and takes those that are, while there are too many under way.
+    pub(super) fn submit(&mut self, group: Group) -> Vec<Encoded> {
+        let rows = group.regions.len();
+        let mut done = Vec::new();
+        while self.underway.len() >= UNDERWAY || self.rows() + rows > MOST_ROWS {
+            match self.next() {
+                Some(encoded) => done.push(encoded),
+                None => break,
+            }
+        }
         let (answer, encoded) = sync_channel(1);
         if let Some(jobs) = &self.jobs {
             // Fails when all threads are gone; the answer will not come then, which `next` reports.
             let _ = jobs.send((group, answer));
         }
-        self.underway.push_back(encoded);
+        self.underway.push_back((rows, encoded));
         done
+    }
+
+    fn rows(&self) -> usize {
+        self.underway.iter().map(|(rows, _)| rows).sum()
     }
 
     /// The next group that was given, encoded; `None` when there is none.
     pub(super) fn next(&mut self) -> Option<Encoded> {
-        let encoded = self.underway.pop_front()?;
+        let (_, encoded) = self.underway.pop_front()?;
         let lost = || Err(ParquetError::General("a thread that encodes has ended".to_owned()));
         Some(encoded.recv().unwrap_or_else(|_| lost()))
     }

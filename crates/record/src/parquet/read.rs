@@ -1,7 +1,7 @@
 //! Reading back what was written here.
 
 use super::chunk::{Fault, MAX_PAGE, Numbers, Texts, numbers};
-use super::footer::{COLUMNS, Footer, GroupAt, ITEMS, SAMPLE_NS};
+use super::footer::{COLUMNS, Footer, GroupAt, IDLE, ITEMS, SAMPLE_NS};
 use super::{Bare, KEY_HEADER, KEY_ITEMS};
 use crate::rec::{MAX_REGIONS, Notes};
 use crate::{Error, Format, Header, Item, ItemReader, Warning};
@@ -51,6 +51,7 @@ struct Group {
     rows: usize,
     columns: [Numbers; COLUMNS.len()],
     sample_ns: Numbers,
+    idle: Numbers,
     texts: Texts,
 }
 
@@ -68,6 +69,9 @@ impl Group {
             *values = column(index)?;
         }
         group.sample_ns = column(SAMPLE_NS)?;
+        if footer.has(IDLE) {
+            group.idle = column(IDLE)?;
+        }
         Ok(group)
     }
 
@@ -84,6 +88,7 @@ impl Group {
     fn region(&self, row: usize) -> RegionSnapshot {
         let narrow = |column| u32::try_from(self.value(column, row)).unwrap_or(u32::MAX);
         let seen = f64::from_bits(self.value(10, row));
+        let idle = self.idle.values.get(row).map_or(0.0, |bits| f64::from_bits(*bits));
         RegionSnapshot {
             range: AddrRange::new(self.value(4, row), self.value(5, row)),
             nr_accesses: narrow(6),
@@ -95,6 +100,7 @@ impl Group {
                 .known(11, row)
                 .map_or(RegionSnapshot::COUNTED, |n| u32::try_from(n).unwrap_or(RegionSnapshot::COUNTED)),
             resident: self.known(12, row),
+            idle_bp: ((idle * 10_000.0).round() as u16).min(9999),
         }
     }
 }

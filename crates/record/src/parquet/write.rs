@@ -192,10 +192,8 @@ impl<W: Write + Send> Writer<W> {
             Some(pool) => pool,
             None => self.pool.insert(Pool::new(&self.schema).map_err(|e| failed(&self.file, e))?),
         };
-        match pool.submit(group) {
-            Some(chunks) => self.append(chunks),
-            None => Ok(()),
-        }
+        let done = pool.submit(group);
+        done.into_iter().try_for_each(|chunks| self.append(chunks))
     }
 
     fn append(&mut self, chunks: parquet::errors::Result<Vec<Chunk>>) -> Result<(), Error> {

@@ -18,6 +18,8 @@ pub(super) struct Event {
     pub(super) nr_regions: usize,
     /// `None`: damo's mark of the end of a lone snapshot, the region 0-0 with -1 accesses.
     pub(super) region: Option<RegionSnapshot>,
+    /// Whether an age stands behind the accesses.
+    pub(super) has_age: bool,
 }
 
 /// The sampling interval that a `damon_monitor_intervals_tune` event tells, us.
@@ -54,14 +56,16 @@ impl Event {
         let (start, end) = fields.next()?.strip_suffix(':')?.split_once('-')?;
         let (start, end): (u64, u64) = (start.parse().ok()?, end.parse().ok()?);
         let nr: i64 = fields.next()?.parse().ok()?;
-        let age: i64 = fields.next().map_or(Some(0), |age| age.parse().ok())?;
+        let age = fields.next();
+        let has_age = age.is_some();
+        let age: i64 = age.map_or(Some(0), |age| age.parse().ok())?;
         let marker = (start, end, nr) == (0, 0, -1);
         let region = match (u32::try_from(nr), u32::try_from(age)) {
             (Ok(nr), Ok(age)) => Some(counted(start, end, nr, age)),
             _ if marker => None,
             _ => return None,
         };
-        Some(Self { end_ns: nanoseconds(time)?, source, nr_regions, region })
+        Some(Self { end_ns: nanoseconds(time)?, source, nr_regions, region, has_age })
     }
 }
 

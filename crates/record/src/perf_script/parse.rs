@@ -7,6 +7,7 @@ use crate::{Error, Format, ReadOptions, Warning, rec};
 use isotherm_damon::{RegionSnapshot, TargetId, TargetSnapshot};
 use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, Read};
+use std::ops::Range;
 
 /// No line of this format is longer; what is, is passed over in pieces.
 const MAX_LINE: u64 = 64 << 10;
@@ -30,12 +31,13 @@ pub(crate) fn read(input: impl Read, file: String, options: &ReadOptions) -> Res
         let read = input.by_ref().take(MAX_LINE).read_until(b'\n', &mut line);
         let unfinished = match read {
             Ok(0) => break,
-            // The last line may be cut in the middle of a number: without its end it says nothing.
             Ok(_) => !line.ends_with(b"\n") && (line.len() as u64) < MAX_LINE,
             Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
             Err(e) => return Err(Error::io("read", &file, e)),
         };
         parser.unfinished_line = unfinished;
+        parser.at = parser.read..parser.read + line.len() as u64;
+        parser.read = parser.at.end;
         if !parser.line(&line, &mut spool)? {
             let why = format!("it has too many targets or schemes, at line {}", parser.nr_lines);
             return spool.into_reader(Some(Warning::Stopped { why, last_ns: parser.end_ns }));
@@ -62,7 +64,15 @@ struct Parser {
     nr_lines: u64,
     nr_events: u64,
     nothing: bool,
+    /// The line at hand is the last, and has no end.
     unfinished_line: bool,
+    /// Bytes read, and where the line at hand stands.
+    read: u64,
+    at: Range<u64>,
+    /// Where the snapshot begins that is not whole yet, or what else was cut off at the end.
+    cut_at: Option<u64>,
+    /// End of the last snapshot that was whole, ns.
+    last_ns: u64,
 }
 
 /// The regions of a target that a scheme is being applied to.
@@ -88,12 +98,21 @@ impl Parser {
             return Ok(true);
         }
         if !Event::is_one(text) {
+            if self.unfinished_line {
+                self.cut_at.get_or_insert(self.at.start);
+                return Ok(true);
+            }
             spool.skip("lines that are no damon_aggregated or damos_before_apply event");
             return Ok(true);
         }
         let sensible = |e: &Event| (1..=rec::MAX_REGIONS).contains(&e.nr_regions);
-        let Some(event) = Event::parse(text).filter(sensible) else {
-            if !self.unfinished_line {
+        // The last line may be cut in the middle of a number: without its end it says nothing. Where an age follows, what is
+        // cut is at most that: a text without a line break at its end is none that was cut.
+        let Some(event) = Event::parse(text).filter(sensible).filter(|e| e.has_age || !self.unfinished_line)
+        else {
+            if self.unfinished_line {
+                self.cut_at.get_or_insert(self.at.start);
+            } else {
                 spool.skip("events of DAMON that cannot be read");
             }
             return Ok(true);
@@ -141,9 +160,11 @@ impl Parser {
         // The events of a snapshot follow each other within microseconds; the first says when it was taken.
         if self.regions.is_empty() {
             self.end_ns = event.end_ns;
+            self.cut_at = Some(self.at.start);
         }
         self.regions.push(region);
         if self.regions.len() == event.nr_regions {
+            (self.cut_at, self.last_ns) = (None, self.end_ns);
             let whole = TargetSnapshot::new(stream, std::mem::take(&mut self.regions));
             spool.push_ended(self.end_ns, self.sample_ns, vec![whole])?;
         }
@@ -170,6 +191,7 @@ impl Parser {
             applied.end_ns = event.end_ns;
         }
         applied.latest_ns = event.end_ns;
+        self.last_ns = event.end_ns;
         applied.regions.push(region);
         self.held += 1;
         if self.held > rec::MAX_REGIONS {
@@ -198,15 +220,10 @@ impl Parser {
             let why = format!("no damon_aggregated or damos_before_apply event in {} lines", self.nr_lines);
             return Ok(Some(Warning::Stopped { why, last_ns: 0 }));
         }
-        if self.regions.is_empty() {
-            return Ok(None);
-        }
-        let what = format!(
-            "the last snapshot has {} of its {} regions only; it was left out",
-            self.regions.len(),
-            self.nr_regions
-        );
-        spool.warnings.push(Warning::Assumed { what });
-        Ok(None)
+        Ok(self.cut_at.map(|offset| Warning::Truncated {
+            offset,
+            lost_bytes: self.read - offset,
+            last_ns: self.last_ns,
+        }))
     }
 }

@@ -129,6 +129,7 @@ impl BlockDecoder {
                 fine: column(4),
                 age: column(5),
                 evidence: column(6),
+                idle: column(7),
             };
             if cursors.meta.is_empty() {
                 return Step::BlockEnd;
@@ -137,9 +138,9 @@ impl BlockDecoder {
             let mut slots = Slots { ids: &mut self.ids, previous: &mut self.previous, after_gap };
             let known = &mut self.mappings;
             let step = next_item(&mut cursors, &mut self.last, &mut slots, known, snapshot, skip_snapshots);
-            let Cursors { meta, flags, addr, nr, fine, age, evidence } = cursors;
-            for ((at, end), left) in self.columns.iter_mut().zip([meta, flags, addr, nr, fine, age, evidence])
-            {
+            let Cursors { meta, flags, addr, nr, fine, age, evidence, idle } = cursors;
+            let left = [meta, flags, addr, nr, fine, age, evidence, idle];
+            for ((at, end), left) in self.columns.iter_mut().zip(left) {
                 *at = *end - left.len();
             }
             match step {

@@ -43,7 +43,7 @@
 //!
 //! # The payload
 //! One zstd frame: the lengths of six columns as varints, those columns (`meta`, `flags`, `addr`, `nr`, `fine`, `age`),
-//! then further columns, each behind its length (`evidence`). `meta` holds the items in order:
+//! then further columns, each behind its length (`evidence`, since 1.3 `idle`). `meta` holds the items in order:
 //! ```text
 //! item     := 9 length snapshot | kind length JSON      kind 1 header, 2 target, 3 mappings, 4 attrs, 5 cost,
 //!                                                       6 target end, 7 end, 8 change of mappings;

@@ -25,10 +25,14 @@
 //! follows it there: 4 `seen_bp` and 8 `exposure`, a byte each, 16 the difference of the resident pages, 32 nothing,
 //! they are no longer known. (Not in version 1.0, which knows no evidence.)
 //!
+//! Whose `idle_bp` differs from the reference's stands in `idle`, for each target: how many regions, and of each how many lie between it
+//! and the one before, and a byte. (Since version 1.3; earlier readers leave the column out, and take all pages to be accessed alike.)
+//!
 //! All address arithmetic wraps, so any addresses come back as they were, sorted or not.
 
 use super::quantise::{
-    bp_of, exposure_code, exposure_of, level, pages, quantised, resident_of, seen_code, seen_of,
+    bp_of, exposure_code, exposure_of, idle_code, idle_of, level, pages, quantised, resident_of, seen_code,
+    seen_of,
 };
 use super::varint::{Cursor, put, put_signed, unzigzag, zigzag};
 use isotherm_damon::{AddrRange, RegionSnapshot};
@@ -50,20 +54,22 @@ pub(super) struct Columns {
     pub(super) age: Vec<u8>,
     /// What is known of the evidence behind rates, where that changes.
     pub(super) evidence: Vec<u8>,
+    /// Shares that are idle, where those change.
+    pub(super) idle: Vec<u8>,
 }
 
 impl Columns {
-    pub(super) const COUNT: usize = 7;
+    pub(super) const COUNT: usize = 8;
     /// Those of version 1.0, which stand together.
     pub(super) const FIRST: usize = 6;
 
     pub(super) const fn all(&self) -> [&Vec<u8>; Self::COUNT] {
-        [&self.meta, &self.flags, &self.addr, &self.nr, &self.fine, &self.age, &self.evidence]
+        [&self.meta, &self.flags, &self.addr, &self.nr, &self.fine, &self.age, &self.evidence, &self.idle]
     }
 
     pub(super) fn clear(&mut self) {
-        let Self { meta, flags, addr, nr, fine, age, evidence } = self;
-        [meta, flags, addr, nr, fine, age, evidence].into_iter().for_each(Vec::clear);
+        let Self { meta, flags, addr, nr, fine, age, evidence, idle } = self;
+        [meta, flags, addr, nr, fine, age, evidence, idle].into_iter().for_each(Vec::clear);
     }
 }
 
@@ -85,6 +91,7 @@ pub(super) struct Cursors<'a> {
     pub(super) fine: Cursor<'a>,
     pub(super) age: Cursor<'a>,
     pub(super) evidence: Cursor<'a>,
+    pub(super) idle: Cursor<'a>,
 }
 
 const END_SIZE: u8 = 3;
@@ -156,6 +163,8 @@ pub(super) fn encode(
     scratch: &mut Vec<RegionSnapshot>,
 ) {
     scratch.clear();
+    // Of few: nothing is allocated for most.
+    let mut idle: Vec<(usize, u16)> = Vec::new();
     let mut at = 0;
     let mut last_end = 0_u64;
     for region in regions {
@@ -215,7 +224,17 @@ pub(super) fn encode(
 
         out.flags.push(flags);
         last_end = end;
+        if region.idle_bp != reference.idle_bp {
+            idle.push((scratch.len(), region.idle_bp));
+        }
         scratch.push(region);
+    }
+    put(&mut out.idle, idle.len() as u64);
+    let mut next = 0;
+    for (at, bp) in idle {
+        put(&mut out.idle, (at - next) as u64);
+        out.idle.push(idle_code(bp));
+        next = at + 1;
     }
     std::mem::swap(prev, scratch);
 }
@@ -353,6 +372,15 @@ pub(super) fn decode(
             ..region
         });
     }
+    // Of earlier versions there is no such column.
+    let others = if cursors.idle.is_empty() { 0 } else { cursors.idle.uint()? };
+    let mut rest = regions.as_mut_slice();
+    for _ in 0..others {
+        let between = usize::try_from(cursors.idle.uint()?).ok()?;
+        let (region, after) = rest.get_mut(between..)?.split_first_mut()?;
+        region.idle_bp = idle_of(cursors.idle.byte()?)?;
+        rest = after;
+    }
     *columns = cursors;
     Some(())
 }
@@ -378,8 +406,9 @@ mod tests {
         let seen = prop_oneof![Just(10_000), Just(0), 0..=10_000_u16];
         let exposure = prop_oneof![Just(RegionSnapshot::COUNTED), 0..100_u32, any::<u32>()];
         let resident = prop_oneof![Just(None), (0..100_000_u64).prop_map(Some), any::<u64>().prop_map(Some)];
-        (addr.clone(), addr, nr, bp, 0..4_u32, seen, exposure, resident).prop_map(
-            |(start, end, nr_accesses, bp, age, seen_bp, exposure, resident)| RegionSnapshot {
+        let idle = prop_oneof![Just(0), 0..10_000_u16];
+        (addr.clone(), addr, nr, bp, 0..4_u32, seen, exposure, resident, idle).prop_map(
+            |(start, end, nr_accesses, bp, age, seen_bp, exposure, resident, idle_bp)| RegionSnapshot {
                 range: AddrRange::new(start, end),
                 nr_accesses,
                 nr_accesses_bp: bp.unwrap_or(nr_accesses.saturating_mul(10_000)),
@@ -387,6 +416,7 @@ mod tests {
                 seen_bp,
                 exposure,
                 resident,
+                idle_bp,
             },
         )
     }
@@ -412,6 +442,7 @@ mod tests {
                 fine: Cursor::new(&columns.fine),
                 age: Cursor::new(&columns.age),
                 evidence: Cursor::new(&columns.evidence),
+                idle: Cursor::new(&columns.idle),
             };
             let mut prev = Vec::new();
             for (regions, &shift) in snapshots.iter().zip(&shifts) {
@@ -426,6 +457,7 @@ mod tests {
             }
             prop_assert!(cursors.addr.is_empty() && cursors.nr.is_empty());
             prop_assert!(cursors.fine.is_empty() && cursors.age.is_empty() && cursors.evidence.is_empty());
+            prop_assert!(cursors.idle.is_empty());
         }
     }
 
@@ -439,6 +471,7 @@ mod tests {
             seen_bp: 7000,
             exposure: 12_345,
             resident: Some(3 << 12),
+            idle_bp: 8750,
         };
         let mut columns = Columns::default();
         let (mut prev, mut scratch) = (Vec::new(), Vec::new());
@@ -446,6 +479,7 @@ mod tests {
         columns.clear();
         encode(&mut columns, &mut prev, &[region(0, 5, 3, 8), region(5, 9, 0, 1)], 12, &mut scratch);
         assert_eq!(columns.flags, [0, 0]);
-        assert_eq!(columns.all().iter().map(|c| c.len()).sum::<usize>(), 2);
+        assert_eq!(columns.idle, [0], "of none does the share that is idle differ");
+        assert_eq!(columns.all().iter().map(|c| c.len()).sum::<usize>(), 3);
     }
 }

@@ -221,7 +221,10 @@ impl Spool {
     }
 
     /// Takes a snapshot; its targets' ids are streams.
-    pub(crate) fn push(&mut self, snapshot: Snapshot) -> Result<(), Error> {
+    pub(crate) fn push(&mut self, mut snapshot: Snapshot) -> Result<(), Error> {
+        let before = snapshot.nr_regions();
+        snapshot.targets.iter_mut().for_each(|target| target.regions.retain(|r| !r.range.is_empty()));
+        self.skip_many((before - snapshot.nr_regions()) as u64, "regions that do not end past their start");
         for target in &snapshot.targets {
             let stream = usize::try_from(target.id.0).ok().and_then(|at| self.streams.get_mut(at));
             let Some(stream) = stream else { continue };

@@ -38,9 +38,9 @@ pub enum Selection {
     /// The last snapshot.
     #[default]
     Last,
-    /// The snapshot of this moment; where there is none, the one before it (or the first).
+    /// The snapshot of this moment, which is the last that began before it (or the first).
     At(Duration),
-    /// The mean over all snapshots that overlap this time, each in proportion.
+    /// The mean over all snapshots that overlap this time, each in proportion; of a time without length, as [`Self::At`].
     Between(Duration, Duration),
 }
 
@@ -104,7 +104,12 @@ pub struct AccessAnalysis {
 
 impl AccessAnalysis {
     /// An analysis of nothing yet.
-    pub fn new(options: AccessOptions) -> Self {
+    pub fn new(mut options: AccessOptions) -> Self {
+        if let Selection::Between(from, to) = options.selection
+            && from == to
+        {
+            options.selection = Selection::At(from);
+        }
         Self {
             options,
             provenance: Provenance::default(),
@@ -202,7 +207,7 @@ impl AccessAnalysis {
                 interval_ns(&self.held)
             }
         };
-        let called_otherwise = rows.called_otherwise();
+        let missing = rows.missing();
         let Rows { ceiling_hz, mut shown, hidden, groups, .. } = rows;
         let hidden_regions = hidden.sum.regions();
         let hidden_totals = self.totals(hidden);
@@ -221,7 +226,7 @@ impl AccessAnalysis {
             totals,
             targets: Vec::new(),
             provenance: Provenance::default(),
-            called_otherwise,
+            missing,
         };
         let mappers = self.mappers();
         while let Some(target) = shown.last().map(|row| row.target) {
@@ -379,9 +384,12 @@ impl AccessAnalysis {
         }
     }
 
-    /// Sums over some rows. What several targets map is put together first.
+    /// Sums over some rows. What several targets map is put together first; a target's own sums are those of its rows.
     fn totals(&mut self, adding: Adding) -> Totals {
-        self.put_together(adding.sum, adding.targets).0
+        match adding.targets.len() {
+            0 | 1 => adding.plain.finish(),
+            _ => self.put_together(adding.sum, adding.targets),
+        }
     }
 
     /// Sums over each group, and over all.
@@ -393,21 +401,20 @@ impl AccessAnalysis {
         let (mut all, mut targets, mut each) = (Sum::new(ceiling_hz), Vec::new(), HashMap::new());
         for (target, group) in groups {
             all.absorb(&group.sum);
-            let (totals, of_group) = self.put_together(group.sum, group.targets);
-            each.insert(target, totals);
-            targets.extend(of_group);
+            each.insert(target, group.plain.finish());
+            targets.extend(group.targets);
         }
         match each.values().next().filter(|_| each.len() == 1).cloned() {
             Some(only) => (each, only),
             None => {
-                let (totals, _) = self.put_together(all, targets);
+                let totals = self.put_together(all, targets);
                 (each, totals)
             }
         }
     }
 
-    /// Adds what several targets map once; gives the targets back.
-    fn put_together(&mut self, mut sum: Sum, targets: Vec<TargetSnapshot>) -> (Totals, Vec<TargetSnapshot>) {
+    /// Adds what several targets map once.
+    fn put_together(&mut self, mut sum: Sum, targets: Vec<TargetSnapshot>) -> Totals {
         let scale = RateScale::of(&self.held);
         let whole = Snapshot { targets, ..self.held };
         self.space.by_object(&whole, |_| true, &mut self.mapped);
@@ -415,7 +422,7 @@ impl AccessAnalysis {
             let seen = f64::from(region.seen_bp) / BP;
             sum.add(region.range.size(), scale.hz(region), seen, region.resident);
         }
-        (sum.finish(), whole.targets)
+        sum.finish()
     }
 }
 
@@ -440,7 +447,8 @@ impl Accumulate for AccessAnalysis {
         match self.options.selection {
             Selection::Last => self.hold(snapshot),
             Selection::At(time) => {
-                if self.snapshots == 0 || interval_ns(snapshot).0 <= self.absolute(time) {
+                let same = self.snapshots > 0 && self.held.end_ns == snapshot.end_ns;
+                if self.snapshots == 0 || same || interval_ns(snapshot).0 < self.absolute(time) {
                     self.hold(snapshot);
                 }
             }

@@ -1,6 +1,7 @@
 //! What the access report holds.
 
 use super::Totals;
+use crate::heatmap::AreaError;
 use crate::provenance::Provenance;
 use serde::Serialize;
 
@@ -84,7 +85,7 @@ pub struct AccessReport {
     pub targets: Vec<TargetAccess>,
     /// Sums over all shown.
     pub totals: Totals,
-    /// Where no mapping is called what [`Pattern::mapping`](super::Pattern::mapping) asks for: what the largest are called.
+    /// What [`Pattern`](super::Pattern) asks for by name or address, and nothing is.
     #[serde(skip)]
-    pub called_otherwise: Vec<String>,
+    pub missing: Option<AreaError>,
 }

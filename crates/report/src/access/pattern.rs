@@ -36,6 +36,11 @@ impl Pattern {
         self.min_rate.is_some() || self.max_rate.is_some()
     }
 
+    /// Whether it is a target, or object, that was asked for.
+    pub(super) fn wants(&self, target: u64) -> bool {
+        self.targets.is_empty() || self.targets.contains(&target)
+    }
+
     /// Whether `region` fits; shares of a rate refer to `ceiling_hz`.
     pub fn matches(&self, region: &AccessRegion, ceiling_hz: f64) -> bool {
         let hz = |rate: Rate| match rate {
@@ -59,7 +64,7 @@ impl Pattern {
             && rate_fits
             && self.age.contains(&Duration::from_nanos(region.age_ns))
             && (self.addresses.is_empty() || self.addresses.iter().any(|a| a.intersects(range)))
-            && (self.targets.is_empty() || self.targets.contains(&region.target))
+            && self.wants(region.target)
             && (self.mapping.is_empty() || region.mapping.as_ref().is_some_and(|m| m.contains(&self.mapping)))
     }
 }

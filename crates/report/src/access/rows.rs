@@ -4,13 +4,15 @@
 use super::AccessRegion;
 use super::pattern::Pattern;
 use super::totals::Sum;
-use crate::names::RangeName;
+use crate::heatmap::AreaError;
+use crate::names::{RangeName, Sought};
 use crate::space::{Space, is_object};
-use isotherm_damon::{RegionSnapshot, TargetId, TargetSnapshot};
-use std::collections::{BTreeMap, HashMap};
+use crate::units::format_address_range;
+use isotherm_damon::{AddrRange, RegionSnapshot, TargetId, TargetSnapshot};
+use std::collections::BTreeMap;
 
-/// How many names are told of where none is what was asked for.
-const MAX_NAMES: usize = 8;
+/// How many stretches of addresses are told of where none is what was asked for.
+const MAX_STRETCHES: usize = 6;
 
 /// Regions by whether they fit a pattern.
 pub(super) struct Rows {
@@ -23,15 +25,17 @@ pub(super) struct Rows {
     pub hidden: Adding,
     /// Sums over those that fit, by target.
     pub groups: BTreeMap<u64, Adding>,
-    /// Bytes by name, as long as none is what was asked for.
-    sizes: Option<HashMap<String, u64>>,
+    sought: Sought,
+    /// From the lowest to the highest address of each target, as long as none is where it was asked for.
+    stretches: Option<BTreeMap<u64, AddrRange>>,
 }
 
 impl Rows {
     pub(super) fn new(pattern: Pattern) -> Self {
-        let sizes = (!pattern.mapping.is_empty()).then(HashMap::new);
+        let sought = Sought::new(&pattern.mapping);
+        let stretches = (!pattern.addresses.is_empty()).then(BTreeMap::new);
         let (shown, hidden, groups) = (Vec::new(), Adding::new(0.0), BTreeMap::new());
-        Self { pattern, ceiling_hz: 0.0, shown, hidden, groups, sizes }
+        Self { pattern, ceiling_hz: 0.0, shown, hidden, groups, sought, stretches }
     }
 
     /// Shares of a rate refer to this. To be called before the first region is taken.
@@ -42,13 +46,12 @@ impl Rows {
 
     /// Takes a region, and the same as a snapshot has it; those of a target in the order of their addresses.
     pub(super) fn take(&mut self, row: AccessRegion, region: &RegionSnapshot, space: &Space) {
-        if let (Some(sizes), Some(name)) = (&mut self.sizes, &row.mapping) {
-            if name.contains(&self.pattern.mapping) {
-                self.sizes = None;
-            } else {
-                // What other names it covers is not what to ask for.
-                *sizes.entry(RangeName::main_of(name).to_owned()).or_default() += row.size;
-            }
+        if self.pattern.wants(row.target) {
+            let name = row.mapping.as_deref();
+            let fits = name.is_some_and(|name| name.contains(&self.pattern.mapping));
+            // What other names it covers is not what to ask for.
+            self.sought.look(name.map(RangeName::main_of), row.size, fits);
+            self.look_where(&row);
         }
         if !self.pattern.matches(&row, self.ceiling_hz) {
             self.hidden.push(&row, region, space);
@@ -59,28 +62,53 @@ impl Rows {
         self.shown.push(row);
     }
 
-    /// What the largest mappings are called, if none has the name that was asked for.
-    pub(super) fn called_otherwise(&mut self) -> Vec<String> {
-        let sizes = self.sizes.take().unwrap_or_default();
-        let mut names: Vec<(u64, String)> = sizes.into_iter().map(|(name, size)| (size, name)).collect();
-        names.sort_unstable_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
-        names.into_iter().take(MAX_NAMES).map(|(_, name)| name).collect()
+    fn look_where(&mut self, row: &AccessRegion) {
+        let range = AddrRange::new(row.start, row.end);
+        let Some(stretches) = &mut self.stretches else { return };
+        if self.pattern.addresses.iter().any(|address| address.intersects(range)) {
+            self.stretches = None;
+            return;
+        }
+        let stretch = stretches.entry(row.target).or_insert(range);
+        *stretch = AddrRange::new(stretch.start.min(range.start), stretch.end.max(range.end));
+    }
+
+    /// The name that was asked for and nothing has, or the addresses at which nothing is.
+    pub(super) fn missing(&mut self) -> Option<AreaError> {
+        if let Some((part, known)) = std::mem::take(&mut self.sought).missing() {
+            return Some(AreaError::NoName { part, known });
+        }
+        let stretches = self.stretches.take().filter(|stretches| !stretches.is_empty())?;
+        let list = |ranges: &mut dyn Iterator<Item = AddrRange>| {
+            ranges.take(MAX_STRETCHES).map(format_address_range).collect::<Vec<_>>().join(", ")
+        };
+        let asked = list(&mut self.pattern.addresses.iter().copied());
+        Some(AreaError::NoArea(asked, list(&mut stretches.into_values())))
     }
 }
 
-/// Rows that are added up: regions of targets in the order of their addresses, and the sums of what needs not be put together.
+/// Rows that are added up: as they are, and for the sums over several targets, where what these share counts once: regions of
+/// targets in the order of their addresses, and the sums of what needs not be put together.
 pub(super) struct Adding {
+    pub plain: Sum,
     pub sum: Sum,
     pub targets: Vec<TargetSnapshot>,
 }
 
 impl Adding {
     pub(super) fn new(ceiling_hz: f64) -> Self {
-        Self { sum: Sum::new(ceiling_hz), targets: Vec::new() }
+        Self { plain: Sum::new(ceiling_hz), sum: Sum::new(ceiling_hz), targets: Vec::new() }
     }
 
     pub(super) fn push(&mut self, row: &AccessRegion, region: &RegionSnapshot, space: &Space) {
         self.sum.count(row);
+        self.plain.count(row);
+        self.plain.add(
+            row.size,
+            row.rate_hz.unwrap_or(0.0),
+            row.seen,
+            row.resident.map(|bytes| bytes.min(row.size)),
+        );
         let target = TargetId(row.target);
         // In a group of its own there is nothing to put together; nor where mappings changed since.
         if is_object(target) || space.mapped(target, region).is_none() {

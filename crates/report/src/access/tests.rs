@@ -138,7 +138,8 @@ fn what_mappings_are_called_is_told_without_what_else_a_region_covers() {
         ],
     ));
     analysis.snapshot(&snapshot(0, 1, vec![region(0, 8000, 1), region(8000, 9000, 2)]));
-    assert_eq!(analysis.finish().called_otherwise, ["a.so"]);
+    let missing = analysis.finish().missing.unwrap().to_string();
+    assert!(missing.ends_with("has \"nosuch\" in its name; there are a.so"), "{missing}");
 }
 
 #[test]
@@ -356,6 +357,28 @@ fn groups_add_up_in_every_order() {
     for sort in [SortKey::Rate, SortKey::Size, SortKey::Target] {
         for descending in [false, true] {
             assert_eq!(sorted(sort, descending), plain, "{sort:?} {descending}");
+        }
+    }
+}
+
+/// A region over two mappings of one page of a file, of which a third is there: the sum is the row's.
+#[test]
+fn the_sum_of_one_row_is_the_row() {
+    for selection in [Selection::Last, Selection::Between(Duration::ZERO, Duration::MAX)] {
+        let mut analysis = AccessAnalysis::new(select(selection));
+        let maps = vec![
+            mapping(0, 6000, "r--p", "/lib/a.so", 7, 0),
+            mapping(6000, 12_000, "rw-p", "/lib/a.so", 7, 0),
+        ];
+        analysis.note(&mappings(1, maps));
+        let region = RegionSnapshot { resident: Some(4001), ..region(0, 12_000, 3) };
+        analysis.snapshot(&snapshot(0, 1, vec![region]));
+        let report = analysis.finish();
+        let row = &report.targets[0].regions[0];
+        for totals in [&report.totals, &report.targets[0].totals] {
+            assert_eq!((totals.bytes, totals.resident), (row.size, row.resident), "{selection:?}");
+            assert_eq!(totals.absent_bytes, row.size - row.resident.unwrap(), "{selection:?}");
+            assert_eq!(totals.rate_hz, row.rate_hz.unwrap(), "{selection:?}");
         }
     }
 }

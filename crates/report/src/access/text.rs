@@ -1,6 +1,7 @@
 //! The access report as a table.
 
 use super::{AccessReport, Totals};
+use crate::NOTHING_FITS;
 use crate::columns::shortened;
 use crate::space::UNKNOWN_MAPPING;
 use crate::units::{
@@ -61,6 +62,9 @@ pub fn write_text(report: &AccessReport, width: usize, out: &mut impl Write) -> 
             }
         }
         writeln!(out)?;
+        if report.targets.is_empty() && report.hidden_regions > 0 {
+            writeln!(out, "{NOTHING_FITS}")?;
+        }
         if report.targets.len() > 1 {
             writeln!(out, "all of it; files and shared memory count once, memory of a fork in each target")?;
         }

@@ -52,6 +52,9 @@ const WS_PART: f64 = 0.8;
 /// A comparison that could not have seen a change of so many times the smallest that counts cannot say that there is none.
 const BLIND: f64 = 2.0;
 
+/// Where noise would hide as much of all memory's working set, nothing was compared: a program twice as large would look the same.
+const HOPELESS: f64 = 1.0;
+
 /// A change of rate below this is none, as a share: what [`RATE_NOISE`] leaves room for.
 const MIN_RATE_CHANGE: f64 = 0.25;
 
@@ -105,7 +108,8 @@ pub struct Change {
     /// Probability that noise makes as large a difference somewhere among all that was compared; `null`: too little to
     /// be compared.
     pub p: Option<f64>,
-    /// Smallest change that could have been told from noise, as a share of the mean of both; `null`: not compared.
+    /// Smallest change that could have been told from noise, as a share of the first side, as `change` is; `null`: not compared,
+    /// or the first side has nothing.
     pub detectable: Option<f64>,
     /// Whether it is a difference.
     pub significant: bool,
@@ -207,7 +211,8 @@ pub fn compare(a: Vec<(String, Profile)>, b: Vec<(String, Profile)>, options: &D
     let corrected = |p: &[f64], part: f64| holm(p).iter().map(|p| (p / part).min(1.0)).collect::<Vec<f64>>();
     let corrected = [corrected(&ws, WS_PART), corrected(&rates, 1.0 - WS_PART)];
     let mut done: Vec<DiffRow> = rows.into_iter().map(|row| row.finish(&corrected, options)).collect();
-    let total = done.remove(0);
+    let mut total = done.remove(0);
+    total.working_set.proves_nothing();
     done.retain(|row| row.working_set.a + row.working_set.b > 0.0 || row.unknown_a + row.unknown_b > 0.0);
     done.sort_by(|x, y| {
         let of = |row: &DiffRow| row.working_set.a.max(row.working_set.b);
@@ -393,27 +398,30 @@ impl Draft {
         let rate_found = found(self.rate_test, &corrected[1], 1.0 - WS_PART);
         let (ws_a, ws_b) = self.ws.means();
         let unknown = (self.unknown.0 - self.unknown.1).abs();
-        let working_set = Change::of(ws_a, ws_b, ws_found, options.level, options.min_change, |c| {
-            // It need not all have been in use, but much of it may.
-            if 2.0 * unknown >= (ws_a - ws_b).abs() {
-                return Err(format!("unclear: {} more unknown on one side", format_size(unknown as u64)));
-            }
-            Ok(match c {
-                Some(share) if share >= 0.0 => format!("grew by {}", percent(share)),
-                Some(share) => format!("shrank by {}", percent(-share)),
-                None => "only in B".to_owned(),
-            })
-        });
+        let ws_unit = |bytes: f64| format_size(bytes.round() as u64);
+        let working_set =
+            Change::of(ws_a, ws_b, ws_found, (options.level, options.min_change), ws_unit, |c| {
+                // It need not all have been in use, but much of it may.
+                if 2.0 * unknown >= (ws_a - ws_b).abs() {
+                    return Err(format!("unclear: {} more unknown on one side", format_size(unknown as u64)));
+                }
+                Ok(match c {
+                    Some(share) if share >= 0.0 => format!("grew by {}", percent(share)),
+                    Some(share) => format!("shrank by {}", percent(-share)),
+                    None => "only in B".to_owned(),
+                })
+            });
         let (rate_a, rate_b) = self.rate.means();
-        let rate_hz = Change::of(rate_a, rate_b, rate_found, options.level, MIN_RATE_CHANGE, |c| {
-            // A monitor that lost sight of part of it looked at the rest less often, too.
-            if unknown >= RATED_UNKNOWN * ws_a.max(ws_b) {
-                return Err(format!("unclear: {} more unknown on one side", format_size(unknown as u64)));
-            }
-            let word = if rate_b > rate_a { "hotter" } else { "colder" };
-            let by = c.map_or_else(String::new, |share| format!(" by {}", percent(share.abs())));
-            Ok(format!("got {word}{by}, {} to {}", format_rate(rate_a), format_rate(rate_b)))
-        });
+        let rate_hz =
+            Change::of(rate_a, rate_b, rate_found, (options.level, MIN_RATE_CHANGE), format_rate, |c| {
+                // A monitor that lost sight of part of it looked at the rest less often, too.
+                if unknown >= RATED_UNKNOWN * ws_a.max(ws_b) {
+                    return Err(format!("unclear: {} more unknown on one side", format_size(unknown as u64)));
+                }
+                let word = if rate_b > rate_a { "hotter" } else { "colder" };
+                let by = c.map_or_else(String::new, |share| format!(" by {}", percent(share.abs())));
+                Ok(format!("got {word}{by}, {} to {}", format_rate(rate_a), format_rate(rate_b)))
+            });
         DiffRow {
             program: self.program,
             object: self.object,
@@ -433,32 +441,38 @@ fn percent(share: f64) -> String {
 }
 
 impl Change {
-    /// `say` puts a difference into words, or says why it is none.
+    /// `found`: probability, and the smallest difference that noise would not hide. `unit` puts such a difference into words where
+    /// it is no share of the first side; `say` what differs, or why it is none.
     fn of(
         a: f64,
         b: f64,
         found: Option<(f64, f64)>,
-        level: f64,
-        least: f64,
+        (level, least): (f64, f64),
+        unit: impl Fn(f64) -> String,
         say: impl FnOnce(Option<f64>) -> Result<String, String>,
     ) -> Self {
         let change = (a > 0.0).then(|| b / a - 1.0);
         let mean = f64::midpoint(a, b);
-        let detectable = found.filter(|_| mean > 0.0).map(|(_, difference)| difference / mean);
+        let difference = found.map(|(_, difference)| difference);
+        // On the scale of what stands beside it.
+        let detectable = difference.filter(|_| a > 0.0).map(|difference| difference / a);
         // A share of the larger, so that it does not matter which side is which.
         let small = (a - b).abs() < least / (1.0 + least) * a.max(b);
         let same = |verdict: &str| (Outcome::Same, verdict.to_owned());
-        let blind = detectable.filter(|share| *share > BLIND * least);
+        let blind = difference.filter(|difference| *difference > BLIND * least * mean);
+        let hidden = |difference| detectable.map_or_else(|| unit(difference), percent);
         let (outcome, verdict) = match found {
             None => same("too little to compare"),
             // Nothing seems to have changed; how much might have all the same is said with it.
             Some(_) if small => match blind {
-                Some(share) => same(&format!("{NONE} (noise hides what is below {})", percent(share))),
+                Some(difference) => {
+                    same(&format!("{NONE} (noise hides what is below {})", hidden(difference)))
+                }
                 None => same(NONE),
             },
             Some((p, _)) if p >= level => match blind {
-                Some(share) => {
-                    (Outcome::Unclear, format!("unclear: noise hides what is below {}", percent(share)))
+                Some(difference) => {
+                    (Outcome::Unclear, format!("unclear: noise hides what is below {}", hidden(difference)))
                 }
                 None => same(NONE),
             },
@@ -469,6 +483,21 @@ impl Change {
         };
         let significant = outcome == Outcome::Different;
         Self { a, b, change, p: found.map(|f| f.0), detectable, significant, outcome, verdict }
+    }
+
+    /// Of all memory: that no difference was found says something only where one could have been.
+    fn proves_nothing(&mut self) {
+        if self.outcome != Outcome::Same {
+            return;
+        }
+        let why = match (self.p, self.detectable) {
+            (None, _) => "what is known to be in use is too little to be compared".to_owned(),
+            (Some(_), Some(share)) if share > HOPELESS => {
+                format!("noise hides what is below {}", percent(share))
+            }
+            _ => return,
+        };
+        (self.outcome, self.verdict) = (Outcome::Unclear, format!("unclear: {why}"));
     }
 
     /// That there is no difference: with what noise may hide, where that is much.

@@ -4,7 +4,7 @@ use super::areas::{Area, Areas, Closed, Known, MAX_AREAS, OTHERS};
 use crate::Accumulate;
 use crate::names::printable;
 use crate::provenance::{Provenance, Reading};
-use crate::rate::{BP, RateScale, interval_ns};
+use crate::rate::{BP, RateScale, interval_ns, share_accessed, share_accessed_by_rate, share_in_use};
 use crate::space::{Space, accessible_of};
 use crate::units::SECOND_NS;
 use isotherm_damon::{RegionSnapshot, Snapshot, TargetId};
@@ -242,21 +242,21 @@ impl Profile {
         let max_bp = f64::from(snapshot.max_nr_accesses) * BP;
         let samples = SECOND_NS / snapshot.sample_ns.max(1) as f64;
         // Regions that are cut to what is mapped come as many parts of one rate.
-        let mut last: Option<(u64, f64)> = None;
+        let mut last: Option<((u64, u16), f64)> = None;
         let mut figures = |region: &RegionSnapshot| {
             let (seen, present, unknown) = accessible_of(region);
-            let met = match last.filter(|(bp, _)| *bp == region.accesses_bp()) {
+            let said = (region.accesses_bp(), region.idle_bp);
+            let met = match last.filter(|(last, _)| *last == said) {
                 Some((_, met)) => met,
-                None if snapshot.sample_ns > 0 && max_bp > 0.0 => {
-                    1.0 - (1.0 - region.accesses_bp() as f64 / max_bp).max(0.0).powf(samples)
-                }
-                None => -(-scale.hz(region)).exp_m1(),
+                None if snapshot.sample_ns > 0 && max_bp > 0.0 => share_accessed(region, max_bp, samples),
+                None => share_accessed_by_rate(region, scale.hz(region), 1.0),
             };
-            last = Some((region.accesses_bp(), met));
+            last = Some((said, met));
+            let in_use = share_in_use(region);
             let heat = seen * scale.hz(region);
             // Of what is met with 1 - e^-x the derivative is x e^-x, which this is within a fifth, without a logarithm.
-            let slope = 1.5 * met * (1.0 - met) * seen;
-            Sums { ws: (seen * met).min(present), slope, heat, seen, unknown }
+            let slope = 1.5 * met * (1.0 - met / in_use) * seen;
+            Sums { ws: (seen * met).min(present * in_use), slope, heat, seen, unknown }
         };
         for target in &mapped.targets {
             if crate::space::is_object(target.id) {

@@ -317,18 +317,50 @@ fn what_noise_or_the_unknown_hides_is_unclear_and_not_the_same() {
     assert!(said.is_some_and(|rest| rest.ends_with(" %") && !rest.contains("unclear")), "{}", wild.verdict);
     assert!(wild.total.working_set.detectable.unwrap() > 0.3);
     // Where they have the same mean by chance, that says no more.
-    let chance = diff(
-        vec![recording(1, 24.0, 2), recording(2, 40.0, 2)],
-        vec![recording(4, 24.0, 2), recording(5, 40.0, 2)],
-    );
-    assert_eq!(chance.outcome, Outcome::Same);
+    let pairs = |by: f64| {
+        let pair = |from| vec![recording(from, 32.0 - by, 2), recording(from + 1, 32.0 + by, 2)];
+        diff(pair(1), pair(4))
+    };
+    let chance = pairs(2.0);
+    assert_eq!(chance.outcome, Outcome::Same, "{}", chance.verdict);
     assert!(chance.verdict.starts_with("no significant difference (noise hides"), "{}", chance.verdict);
     let mut text = Vec::new();
     write_text(&chance, 80, &mut text).unwrap();
     assert!(String::from_utf8(text).unwrap().matches("noise hides what is below").count() >= 2);
+    // Where one might be twice the other nothing was compared.
+    let hopeless = pairs(12.0);
+    assert_eq!(hopeless.outcome, Outcome::Unclear, "{}", hopeless.verdict);
     let same = diff(vec![recording(1, 32.0, 2)], vec![recording(2, 32.0, 2)]);
     assert_eq!((same.outcome, &*same.verdict), (Outcome::Same, "no significant difference"));
     assert_eq!(serde_json::to_value(&same).unwrap()["outcome"], "same");
+}
+
+/// What noise hides is measured as what changed is: nobody hides 380 % from +5570 %.
+#[test]
+fn what_noise_hides_is_on_the_scale_of_the_change() {
+    for (a, b) in [(1.0, 56.0), (56.0, 1.0), (8.0, 60.0)] {
+        let wild = |hot: f64, seed| vec![recording(seed, hot * 0.2, 0), recording(seed + 1, hot * 1.8, 0)];
+        let report = diff(wild(a, 1), wild(b, 4));
+        for row in report.rows.iter().chain([&report.total]) {
+            let ws = &row.working_set;
+            if let (Outcome::Unclear, Some(change), Some(hidden)) = (ws.outcome, ws.change, ws.detectable) {
+                assert!(change.abs() <= hidden, "{}: {change} and {hidden}: {}", row.mapping, ws.verdict);
+            }
+        }
+        assert_eq!(report.total.working_set.outcome, Outcome::Unclear, "{}", report.verdict);
+    }
+}
+
+#[test]
+fn where_nothing_is_in_use_nothing_was_compared() {
+    let idle = || {
+        let mut profile = Profile::new(Vec::new());
+        (0..150).for_each(|i| profile.snapshot(&snapshot(i, 1, vec![region(0, 64 * MIB, 0)])));
+        profile
+    };
+    let report = diff(vec![idle()], vec![idle()]);
+    assert_eq!((report.outcome, report.significant), (Outcome::Unclear, false), "{}", report.verdict);
+    assert!(report.verdict.ends_with("too little to be compared"), "{}", report.verdict);
 }
 
 #[test]

@@ -20,6 +20,10 @@ const MIN_PANEL: u64 = 64 << 10;
 /// randomised, those between a program, its heap and its libraries are mostly larger. A guess.
 const HUGE_GAP: u64 = 64 << 20;
 
+/// Of a wider stretch than that of which less is in memory, nobody sees anything in a picture of it all: it is as good as a gap. A
+/// guess: a row of what is shown of a stretch is hardly less.
+const SPARSE: f64 = 1.0 / 1024.0;
+
 /// The share of an area from which on gaps between mappings are worth a word. A guess.
 const GAPS: f64 = 0.1;
 
@@ -134,7 +138,7 @@ pub enum AreaError {
     )]
     NoTarget,
     /// No mapping of that name was monitored.
-    #[error("no monitored mapping has {part:?} in its name; there are {known}")]
+    #[error("no mapping that was monitored in the time reported has {part:?} in its name; there are {known}")]
     NoName {
         /// What was looked for.
         part: String,
@@ -142,7 +146,9 @@ pub enum AreaError {
         known: String,
     },
     /// No object of that name was monitored.
-    #[error("no monitored file or shared memory is {part:?}; there are {known}")]
+    #[error(
+        "no file or shared memory that was monitored in the time reported is {part:?}; there are {known}"
+    )]
     NoObject {
         /// What was looked for.
         part: String,
@@ -150,7 +156,7 @@ pub enum AreaError {
         known: String,
     },
     /// Nothing there.
-    #[error("no target has memory in {0}; monitored are {1}")]
+    #[error("no target has memory in {0} in the time reported; monitored are {1}")]
     NoArea(String, String),
 }
 
@@ -195,7 +201,7 @@ pub(super) fn choose(
             let found = names.find(None, part).into_iter().filter(|(id, range, _)| {
                 wanted(*id) && profile.iter().any(|s| s.target == *id && s.range.intersects(*range))
             });
-            found.map(|(id, range, name)| area(id, range, name)).collect()
+            found.flat_map(|(id, range, name)| inhabited(area(id, range, name), profile)).collect()
         }
         AreaChoice::Address(range) => {
             let inside =
@@ -215,7 +221,7 @@ pub(super) fn choose(
                 };
                 Some(area(first.target, range, object.title() + &mappers))
             });
-            found.collect()
+            found.flat_map(|area| inhabited(area, profile)).collect()
         }
     };
     if areas.is_empty() {
@@ -230,7 +236,10 @@ pub(super) fn choose(
         area.heat_share = Some(if recorded > 0.0 { heat / recorded } else { 0.0 });
         area.mapped = Some(mapped_in(profile, area).round() as u64);
     }
-    areas.sort_by(|a, b| b.heat_share.unwrap_or(0.0).total_cmp(&a.heat_share.unwrap_or(0.0)));
+    areas.sort_by(|a, b| {
+        let hotter = b.heat_share.unwrap_or(0.0).total_cmp(&a.heat_share.unwrap_or(0.0));
+        hotter.then(b.mapped.cmp(&a.mapped))
+    });
     if *choice == AreaChoice::Hot {
         // A panel for a thousandth of the heat would only take room.
         let hottest = areas.first().and_then(|a| a.heat_share).unwrap_or(0.0);
@@ -264,19 +273,14 @@ fn nothing(choice: &AreaChoice, whole: &[Area], names: &NameBook) -> AreaError {
     let listed =
         |parts: Vec<String>| if parts.is_empty() { "none at all".to_owned() } else { parts.join(", ") };
     let monitored = || {
-        let text = |a: &Area| {
-            format!("{} {}-{}", a.name, units::format_address(a.start), units::format_address(a.end))
-        };
+        let text = |a: &Area| format!("{} {}", a.name, units::format_address_range(a.range()));
         listed(whole.iter().take(6).map(text).collect())
     };
     match choice {
         AreaChoice::Named(part) => {
             AreaError::NoName { part: part.clone(), known: listed(names.names(None, 12)) }
         }
-        AreaChoice::Address(range) => {
-            let text = format!("{}-{}", units::format_address(range.start), units::format_address(range.end));
-            AreaError::NoArea(text, monitored())
-        }
+        AreaChoice::Address(range) => AreaError::NoArea(units::format_address_range(*range), monitored()),
         other => {
             AreaError::NoArea(format!("the area {:?}", format!("{other:?}").to_lowercase()), monitored())
         }
@@ -310,7 +314,8 @@ fn spans(segments: &[Segment], seen: &Seen<'_>) -> Vec<Area> {
     if layouts.is_empty() {
         // An object, or one target of very many.
         let ranges: Vec<AddrRange> = segments.iter().map(|s| s.range).collect();
-        return thirds(target, &ranges, seen.names);
+        let all = thirds(target, &ranges, seen.names);
+        return all.into_iter().flat_map(|area| inhabited(area, segments)).collect();
     }
     let mut areas: Vec<Area> = layouts.iter().flat_map(|layout| thirds(target, layout, seen.names)).collect();
     // Where addresses are not randomised, one program's heap lies where the other's was.
@@ -323,7 +328,35 @@ fn spans(segments: &[Segment], seen: &Seen<'_>) -> Vec<Area> {
         same
     });
     areas.sort_by_key(|a| a.start);
-    areas
+    areas.into_iter().flat_map(|area| inhabited(area, segments)).collect()
+}
+
+/// An area without wide stretches in which nothing is: what is reserved and was never touched would take its rows. Of memory that
+/// is in use here and there that is the parts, of other the area.
+fn inhabited(area: Area, profile: &[Segment]) -> Vec<Area> {
+    let whole = area.range();
+    let inside = profile.iter().filter(|s| area.target.is_none_or(|t| t == s.target.0));
+    let inside = inside.filter(|s| s.range.intersects(whole));
+    let there = |s: &Segment| s.size * s.there_when_seen();
+    let is_sparse = |s: &Segment| s.range.size() > HUGE_GAP && there(s) < SPARSE * s.range.size() as f64;
+    let (sparse, dense): (Vec<&Segment>, Vec<&Segment>) = inside.partition(|s| is_sparse(s));
+    let sum = |list: &[&Segment]| list.iter().map(|s| there(s)).sum::<f64>();
+    let (left_out, shown) = (sum(&sparse), sum(&dense));
+    // Where it is not known what of a wide stretch is in memory, or nearly all of it may be anywhere, all is shown.
+    if sparse.is_empty() || dense.is_empty() || left_out > shown {
+        return vec![area];
+    }
+    let widest = (shown as u64).max(HUGE_GAP);
+    let mut parts: Vec<AddrRange> = Vec::new();
+    for range in dense.into_iter().map(|s| s.range.intersection(whole)) {
+        match parts.last_mut() {
+            Some(last) if range.start.saturating_sub(last.end) <= widest => {
+                last.end = last.end.max(range.end)
+            }
+            _ => parts.push(range),
+        }
+    }
+    parts.into_iter().map(|part| Area { start: part.start, end: part.end, ..area.clone() }).collect()
 }
 
 /// A layout without its two largest gaps, as DAMON starts (kernel design document, "VMA-based target address range

@@ -19,7 +19,7 @@
 //!
 //! So the three working sets and what is cold are expected values, as the rates are. In the sums of a process everything it
 //! maps counts; in the totals, and in the lines of objects, what several targets map counts once, with the accesses of all
-//! of them.
+//! of them. Of a single process the totals are its sums.
 //!
 //! What ended is no part of the totals. Its figures are those of its last snapshot. What ended after the last snapshot
 //! counts as running: how things stood then is what is reported. Memory keeps its history as long as its addresses belong
@@ -41,15 +41,14 @@ pub use figures::{COLD_NAMES, COLD_S, Figures, HOT_SHARE, WINDOWS_S};
 pub use report::{By, HoldingsAnalysis, HoldingsOptions, HoldingsReport, Sort};
 pub use rows::{MappingHoldings, ObjectHoldings, ProcessHoldings};
 pub use stock::Stock;
-pub(crate) use text::NOT_TOLD;
 pub use text::{short_size, write_csv, write_table, write_text};
 
 use crate::Accumulate;
 use crate::names::disjoint;
-use crate::rate::{BP, GAP_S, RateScale, interval_ns};
+use crate::rate::{BP, GAP_S, RateScale, interval_ns, share_in_use};
 use crate::space::Space;
 use crate::units::SECOND_NS;
-use isotherm_damon::{Snapshot, TargetId, TargetSnapshot};
+use isotherm_damon::{AddrRange, Snapshot, TargetId, TargetSnapshot};
 use isotherm_record::{Item, Mapping, Mappings, TargetInfo};
 use layer::{Layer, Part};
 use objects::Scale;
@@ -97,6 +96,8 @@ pub struct Holdings {
     ending: BTreeSet<u64>,
     gone: Vec<ProcessHoldings>,
     nr_gone: u64,
+    /// Targets that ended without a snapshot of them, and for how long they were known at most, ns.
+    unseen: (u64, u64),
     mapped: TargetSnapshot,
     parts: Vec<Part>,
     last: LastStock,
@@ -118,6 +119,16 @@ impl Holdings {
     /// Targets that ended, those included that are no longer listed.
     pub fn nr_ended(&self) -> u64 {
         self.nr_gone
+    }
+
+    /// Those of them that are no longer listed.
+    pub fn nr_forgotten(&self) -> u64 {
+        self.nr_gone - self.gone.len() as u64
+    }
+
+    /// Targets that ended without a snapshot of them, and for how long they were known at most, ns.
+    pub fn unseen(&self) -> (u64, u64) {
+        self.unseen
     }
 
     fn wanted(&self, id: TargetId) -> bool {
@@ -177,24 +188,36 @@ impl Holdings {
         self.space.clip(target, &mut self.mapped);
         for region in self.mapped.regions.iter().filter(|region| !region.range.is_empty()) {
             let size = region.range.size() as f64;
-            let p = if max_bp > 0.0 { region.accesses_bp() as f64 / max_bp } else { 0.0 };
-            let per_s = if sample_s > 0.0 {
-                (-(-p.min(1.0)).ln_1p()).min(CERTAIN) / sample_s
-            } else {
-                rates.hz(region)
+            // Which of its pages are in use is not recorded: it is as much as if they lay first.
+            let in_use = share_in_use(region);
+            let border = match region.idle_bp {
+                0 => region.range.end,
+                _ => (region.range.start + (size * in_use) as u64).max(region.range.start + 1),
             };
-            // The age of what could not be observed tells nothing.
-            let idle = !met && per_s <= 0.0 && !region.is_unknown();
-            let idle_s = if idle { f64::from(region.age) * aggr_s } else { 0.0 };
-            longest = longest.max(idle_s);
-            self.parts.push(Part {
-                range: region.range,
-                seen: f64::from(region.seen_bp) / BP,
-                per_s,
-                hz: rates.hz(region),
-                resident: region.resident.map(|bytes| bytes as f64 / size),
-                idle_s,
-            });
+            for (range, of) in [
+                (AddrRange::new(region.range.start, border), 1.0 / in_use),
+                (AddrRange::new(border, region.range.end), 0.0),
+            ] {
+                if range.is_empty() {
+                    continue;
+                }
+                let p = if max_bp > 0.0 { region.accesses_bp() as f64 / max_bp * of } else { 0.0 };
+                let hz = rates.hz(region) * of;
+                let per_s =
+                    if sample_s > 0.0 { (-(-p.min(1.0)).ln_1p()).min(CERTAIN) / sample_s } else { hz };
+                // The age of what could not be observed tells nothing.
+                let idle = !met && per_s <= 0.0 && !region.is_unknown();
+                let idle_s = if idle { f64::from(region.age) * aggr_s } else { 0.0 };
+                longest = longest.max(idle_s);
+                self.parts.push(Part {
+                    range,
+                    seen: f64::from(region.seen_bp) / BP,
+                    per_s,
+                    hz,
+                    resident: region.resident.map(|bytes| bytes as f64 / size),
+                    idle_s,
+                });
+            }
         }
         // Recordings of other programs may break the order that a snapshot promises.
         if !self.parts.is_sorted_by(|a, b| a.range.end <= b.range.start) {
@@ -293,7 +316,12 @@ impl Accumulate for Holdings {
                 }
                 None => {
                     self.space.end(end.target);
-                    self.infos.remove(&end.target);
+                    if let Some(info) = self.infos.remove(&end.target)
+                        && self.wanted(TargetId(end.target))
+                    {
+                        let known_ns = end.time_ns.saturating_sub(info.time_ns);
+                        self.unseen = (self.unseen.0 + 1, self.unseen.1.max(known_ns));
+                    }
                     self.names.remove(&end.target);
                 }
             },

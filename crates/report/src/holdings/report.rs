@@ -2,6 +2,8 @@
 
 use super::{Figures, Holdings, MappingHoldings, ObjectHoldings, ProcessHoldings};
 use crate::Accumulate;
+use crate::heatmap::AreaError;
+use crate::names::Sought;
 use crate::provenance::Provenance;
 use isotherm_damon::{Snapshot, TargetId};
 use isotherm_record::Item;
@@ -139,8 +141,15 @@ pub struct HoldingsReport {
     pub nr_processes: u64,
     /// Those that ended before, listed or not.
     pub nr_ended: u64,
-    /// Lines left out: filtered, or beyond the limit.
+    /// Lines left out: filtered, or beyond the limit, or of processes that ended, of which only the largest are kept.
     pub hidden: u64,
+    /// Processes that came and went without a snapshot of them: in no line, and not in `nr_processes`.
+    pub nr_unseen: u64,
+    /// For how long they were known at most, ns.
+    pub longest_unseen_ns: u64,
+    /// What [`HoldingsOptions::mapping`] asks for, and nothing is.
+    #[serde(skip)]
+    pub missing: Option<AreaError>,
 }
 
 impl HoldingsAnalysis {
@@ -171,12 +180,21 @@ impl HoldingsAnalysis {
             nr_processes: all.iter().filter(|p| p.ended.is_none()).count() as u64 + holdings.nr_ended(),
             nr_ended: holdings.nr_ended(),
             hidden: 0,
+            nr_unseen: holdings.unseen().0,
+            longest_unseen_ns: holdings.unseen().1,
+            missing: None,
             provenance: self.provenance,
         };
         let hidden = &mut report.hidden;
+        let mut sought = Sought::new(&options.mapping);
+        let mut look = |row: &dyn Line| {
+            let (name, figures) = (row.name(), row.figures());
+            sought.look(Some(name), figures.mapped, row.is_called(&options.mapping));
+        };
         match options.by {
             By::Process => {
                 let chosen = |mut row: ProcessHoldings| {
+                    row.mappings.iter().for_each(|mapping| look(mapping));
                     options.choose(&mut row.mappings, options.mappings, &mut 0);
                     row.mappings.shrink_to_fit();
                     row
@@ -188,12 +206,14 @@ impl HoldingsAnalysis {
                     *hidden += (before - rows.len()) as u64;
                 }
                 options.choose(&mut rows, options.limit, hidden);
+                *hidden += holdings.nr_forgotten();
                 report.processes = rows;
             }
             By::Mapping => {
                 let running = holdings.processes_with_mappings().filter(|p| p.ended.is_none());
                 let mut rows: Vec<MappingHoldings> = Vec::new();
                 for process in running {
+                    process.mappings.iter().for_each(|mapping| look(mapping));
                     rows.extend(process.mappings);
                     // Not all are kept at once where few are asked for.
                     if rows.len() / 2 > options.limit {
@@ -205,6 +225,9 @@ impl HoldingsAnalysis {
             }
             By::Object => {
                 let mut rows: Vec<Either> = holdings.objects().into_iter().map(Either::Object).collect();
+                rows.iter().for_each(|row| look(row));
+                // Whether there is any object or not: none of it is called so.
+                sought.look(None, 0, false);
                 rows.extend(holdings.own_of_processes().into_iter().map(Either::Process));
                 options.choose(&mut rows, options.limit, hidden);
                 for row in rows {
@@ -215,6 +238,10 @@ impl HoldingsAnalysis {
                 }
             }
         }
+        report.missing = sought.missing().map(|(part, known)| match options.by {
+            By::Object => AreaError::NoObject { part, known },
+            By::Process | By::Mapping => AreaError::NoName { part, known },
+        });
         report
     }
 }

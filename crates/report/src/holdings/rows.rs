@@ -254,8 +254,14 @@ impl Holdings {
         self.held.iter().filter_map(own).collect()
     }
 
-    /// All of it: what several targets map counts once. Those that ended are left out.
+    /// All of it: what several targets map counts once; of a single one as its own line has it, in which what it maps twice counts
+    /// twice. Those that ended are left out.
     pub fn totals(&self) -> Figures {
+        if self.held.len() == 1
+            && let Some(only) = self.held.keys().next().and_then(|id| self.figures(TargetId(*id)))
+        {
+            return only;
+        }
         let mut sums = Sums::default();
         let own = |(id, held): (&u64, &Held)| held.own(TargetId(*id), &self.space, &self.scale);
         self.held.iter().map(own).for_each(|own| sums.add(&own, 1.0));

@@ -87,7 +87,11 @@ impl Holdings {
             last.changed.clear();
         }
         last.objects.values().for_each(|object| totals.add(object, 1.0));
-        Stock { processes, totals: totals.figures(self.observed_s(), &self.scale) }
+        let totals = match processes.as_slice() {
+            [(_, only)] => *only,
+            _ => totals.figures(self.observed_s(), &self.scale),
+        };
+        Stock { processes, totals }
     }
 }
 

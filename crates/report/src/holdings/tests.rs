@@ -35,6 +35,22 @@ fn hot_cold_and_unknown_are_told_apart() {
     assert_eq!(figures.unknown, Some(4 * MIB));
 }
 
+/// Every eighth page in use: a working set of so many, and the others are as cold as if they lay elsewhere.
+#[test]
+fn pages_between_those_in_use_are_cold() {
+    let apart =
+        RegionSnapshot { nr_accesses: 2, nr_accesses_bp: 25_000, idle_bp: 8750, ..region(0, 8 * MIB, 0) };
+    let figures = held(&span(0, 70, &[apart, region(8 * MIB, 10 * MIB, 0)])).totals();
+    assert_eq!(figures.mapped, 10 * MIB);
+    assert_eq!(figures.working_sets(), [Some(MIB); 3]);
+    assert_eq!(
+        figures.hot,
+        Some(MIB),
+        "each of them in every interval, though the region is at an eighth of that"
+    );
+    assert_eq!(figures.cold(), [Some(9 * MIB), Some(9 * MIB), None]);
+}
+
 #[test]
 fn what_was_in_use_a_while_ago_belongs_to_the_longer_windows() {
     let mut list = span(0, 30, &[region(0, MIB, 20), region(MIB, 4 * MIB, 0)]);

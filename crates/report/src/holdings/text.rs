@@ -1,9 +1,10 @@
 //! The report on holdings as a table, and as comma-separated values.
 
 use super::{By, COLD_NAMES, Figures, HoldingsReport, MappingHoldings, ProcessHoldings, WINDOWS_S};
+use crate::NOTHING_FITS;
 use crate::columns::{self, padded, shortened};
 use crate::names::printable;
-use crate::units::{counted, format_address, format_seconds, format_size, format_time};
+use crate::units::{counted, format_address, format_seconds, format_size, format_time, noun};
 use std::borrow::Cow;
 use std::io::{self, Write};
 
@@ -40,7 +41,7 @@ pub fn write_table(report: &HoldingsReport, width: usize, out: &mut impl Write) 
         table.line(line, out)?;
     }
     if lines.is_empty() {
-        writeln!(out, "nothing is left of it: see --mapping and --min-size")?;
+        writeln!(out, "{NOTHING_FITS}")?;
     }
     let at = format_seconds(report.time_ns.saturating_sub(report.origin_ns));
     let name = format!("total at {at} s");
@@ -56,9 +57,6 @@ pub fn write_table(report: &HoldingsReport, width: usize, out: &mut impl Write) 
     }
     Ok(())
 }
-
-/// Of recordings in formats of other programs.
-pub(crate) const NOT_TOLD: &str = "this format does not tell memory that could not be observed from idle memory: some of what reads idle may be unknown";
 
 /// What the reader has to know about this table.
 fn remarks(report: &HoldingsReport, lines: &[Line]) -> Vec<String> {
@@ -80,9 +78,6 @@ fn remarks(report: &HoldingsReport, lines: &[Line]) -> Vec<String> {
         remarks
             .push("?: nothing of it could be observed, so whether it was accessed is not known".to_owned());
     }
-    if !report.provenance.tells_unknown() {
-        remarks.push(NOT_TOLD.to_owned());
-    }
     if lines.iter().any(|l| l.figures.is_some_and(|f| f.hot.is_some_and(|bytes| bytes > 0))) {
         remarks.push(
             "hot: accessed in a tenth of the sampling intervals and more, on a mean in which 5 s ago counts a seventh"
@@ -101,6 +96,15 @@ fn remarks(report: &HoldingsReport, lines: &[Line]) -> Vec<String> {
         remarks.push(
             "in the total, files and shared memory count once, memory of a fork in each process".to_owned(),
         );
+    }
+    if report.nr_unseen > 0 {
+        let them = if report.nr_unseen == 1 { "it" } else { "them" };
+        remarks.push(format!(
+            "{} more {} ended before a snapshot of {them} was taken, within {} of being found: nothing is known of {them}",
+            report.nr_unseen,
+            noun(report.nr_unseen, "process"),
+            format_time(report.longest_unseen_ns)
+        ));
     }
     if report.hidden > 0 {
         let what = match report.by {

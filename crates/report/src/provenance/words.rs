@@ -105,11 +105,6 @@ impl Provenance {
         lines
     }
 
-    /// Whether memory that could not be observed is told from idle memory: the formats of other programs have no place for it.
-    pub fn tells_unknown(&self) -> bool {
-        !self.backend.name.starts_with(isotherm_record::IMPORTED)
-    }
-
     /// The highest rate that can be seen, an access in each sampling interval, Hz; `None` where the interval is not known, or
     /// changed.
     pub fn highest_hz(&self) -> Option<f64> {

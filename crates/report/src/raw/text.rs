@@ -255,6 +255,7 @@ mod tests {
                 seen_bp,
                 exposure,
                 resident,
+                idle_bp: 0,
             },
         )
     }

@@ -194,15 +194,23 @@ fn push(out: &mut Vec<RegionSnapshot>, region: RegionSnapshot) {
 /// Adds up shares of the same bytes.
 fn together(shares: &[Share], weights: &[Weight], max_bp: f64) -> RegionSnapshot {
     let mut sum = Sum { max_bp, ..Sum::default() };
-    let (mut seen, mut age, mut range) = (0, u32::MAX, AddrRange::new(0, 0));
+    let (mut seen, mut age, mut idle, mut range) = (0, u32::MAX, u32::MAX, AddrRange::new(0, 0));
     for share in shares {
         let weight = &weights[share.weight];
         sum.change(weight, 1);
         seen = seen.max(weight.region.seen_bp);
         age = age.min(weight.region.age);
+        idle = idle.min(idle_of(weight));
         range = AddrRange::new(share.start, share.end);
     }
-    sum.region(range, u32::from(seen), age)
+    sum.region(range, u32::from(seen), age, idle)
+}
+
+/// The share that is idle of what somebody maps, in 1/10000, also if that is all. Which pages those are is not told: of several who
+/// access the same memory, most likely the same.
+fn idle_of(weight: &Weight) -> u32 {
+    let accesses = weight.region.accesses_bp() > 0 && weight.accesses.known;
+    if accesses { u32::from(weight.region.idle_bp) } else { 10_000 }
 }
 
 /// Adds up shares that overlap.
@@ -220,18 +228,20 @@ fn sweep(
     }
     edges.sort_by_key(|(at, begins, _)| (*at, *begins));
     let mut sum = Sum { max_bp, ..Sum::default() };
-    let (mut seen, mut ages) = (Multiset::default(), Multiset::default());
+    let (mut seen, mut ages, mut idle) = (Multiset::default(), Multiset::default(), Multiset::default());
     let mut from = 0;
     for &(at, begins, weight) in edges.iter() {
         if sum.mappers > 0 && from < at {
             let (seen, age) = (seen.highest().unwrap_or(0), ages.lowest().unwrap_or(0));
-            push(out, sum.region(AddrRange::new(from, at), seen, age));
+            let idle = idle.lowest().unwrap_or(0);
+            push(out, sum.region(AddrRange::new(from, at), seen, age, idle));
         }
         from = at;
         let weight = &weights[weight];
         sum.change(weight, if begins { 1 } else { -1 });
         seen.change(u32::from(weight.region.seen_bp), begins);
         ages.change(weight.region.age, begins);
+        idle.change(idle_of(weight), begins);
     }
 }
 
@@ -286,8 +296,9 @@ impl Sum {
         }
     }
 
-    /// Where who sees most sees a share of `seen` (in 1/10000), and it has been as it is for `age` aggregations at least.
-    fn region(&self, range: AddrRange, seen: u32, age: u32) -> RegionSnapshot {
+    /// Where who sees most sees a share of `seen` (in 1/10000), it has been as it is for `age` aggregations at least, and of all who
+    /// access it a share of `idle_bp` is idle.
+    fn region(&self, range: AddrRange, seen: u32, age: u32, idle_bp: u32) -> RegionSnapshot {
         let bp = if self.max_bp <= 0.0 {
             self.accesses_bp as f64
         } else if self.certain > 0 {
@@ -319,6 +330,11 @@ impl Sum {
                 _ => RegionSnapshot::COUNTED,
             },
             resident,
+            // No more than leaves pages enough for the accesses.
+            idle_bp: match self.max_bp > 0.0 && bp > 0.0 {
+                true => f64::from(idle_bp.min(9999)).min((1.0 - bp / self.max_bp) * BP) as u16,
+                false => 0,
+            },
         }
     }
 }
@@ -449,6 +465,22 @@ mod tests {
     }
 
     /// Ten who have a tenth each may have all of it between them, and two who have none have none.
+    #[test]
+    fn pages_that_lie_apart_are_the_same_ones_for_all_who_use_them() {
+        let apart = |idle_bp| RegionSnapshot { nr_accesses_bp: 5000, idle_bp, ..region(0, 10, 0) };
+        let idle = |shares: &[RegionSnapshot]| summed(shares)[0].idle_bp;
+        assert_eq!(idle(&[apart(8750), apart(8750)]), 8750);
+        assert_eq!(idle(&[apart(8750), region(0, 10, 0)]), 8750, "who does not use it says nothing of which");
+        assert_eq!(idle(&[apart(8750), RegionSnapshot { seen_bp: 0, ..region(0, 10, 0) }]), 8750);
+        assert_eq!(idle(&[apart(8750), apart(2000)]), 2000, "at least as many as of any");
+        assert_eq!(idle(&[apart(8750), region(0, 10, 1)]), 0);
+        assert_eq!(idle(&[region(0, 10, 0), region(0, 10, 0)]), 0, "all of it is idle, and that is its rate");
+        // Together they access more than an eighth of it in each interval.
+        let often =
+            RegionSnapshot { nr_accesses: 2, nr_accesses_bp: 20_000, idle_bp: 8750, ..region(0, 10, 0) };
+        assert!((8000..=8200).contains(&idle(&[often, often])), "{}", idle(&[often, often]));
+    }
+
     #[test]
     fn who_has_which_bytes_is_independent() {
         let has = |bytes| RegionSnapshot { resident: Some(bytes), ..region(0, 1000, 20) };

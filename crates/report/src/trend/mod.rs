@@ -12,7 +12,7 @@ pub use text::{TextOptions, write_text};
 
 use crate::Accumulate;
 use crate::provenance::{Provenance, Reading};
-use crate::rate::{BP, RateScale, interval_ns};
+use crate::rate::{BP, RateScale, interval_ns, share_accessed, share_accessed_by_rate, share_in_use};
 use crate::space::{Space, accessible_of};
 use crate::units::{self, Rate, format_rate, format_share, format_size, format_size_tick, significant};
 use distribution::Distribution;
@@ -101,7 +101,7 @@ impl Definition {
         };
         let (mut known, mut unknown) = (0.0, 0.0);
         // Regions that are cut to what is mapped come as many parts of one rate.
-        let mut last = (0, 0.0);
+        let mut last = ((0, 0), 0.0);
         for region in snapshot.targets.iter().flat_map(|t| &t.regions) {
             let size = region.range.size() as f64;
             let (seen, present, not_seen) = accessible_of(region);
@@ -113,15 +113,17 @@ impl Definition {
                 // Of the regions as recorded, which these are not: `damo_bytes`.
                 Self::Damo => 0.0,
                 Self::Window(window) if snapshot.sample_ns > 0 && max_bp > 0.0 => {
-                    if last.0 != region.accesses_bp() {
-                        let missed = (1.0 - region.accesses_bp() as f64 / max_bp).max(0.0);
-                        let met = 1.0 - missed.powf(window.as_nanos() as f64 / snapshot.sample_ns as f64);
-                        last = (region.accesses_bp(), met);
+                    let said = (region.accesses_bp(), region.idle_bp);
+                    if last.0 != said {
+                        let intervals = window.as_nanos() as f64 / snapshot.sample_ns as f64;
+                        last = (said, share_accessed(region, max_bp, intervals));
                     }
                     last.1
                 }
                 // Without intervals only the rate is known; this is the limit of the above for short intervals.
-                Self::Window(window) => -(-scale.hz(region) * window.as_secs_f64()).exp_m1(),
+                Self::Window(window) => {
+                    share_accessed_by_rate(region, scale.hz(region), window.as_secs_f64())
+                }
                 Self::Threshold(Threshold::Accesses(least)) => {
                     f64::from(u8::from(region.nr_accesses >= least && !region.is_unknown()))
                 }
@@ -137,7 +139,7 @@ impl Definition {
             };
             known += size
                 * match self {
-                    Self::Window(_) => (seen * share).min(present),
+                    Self::Window(_) => (seen * share).min(present * share_in_use(region)),
                     _ => seen * share,
                 };
         }
@@ -377,9 +379,6 @@ impl TrendAnalysis {
         };
         report.remarks.extend(report.window_remark(self.observed_ns));
         report.remarks.extend(report.threshold_remark());
-        if matches!(report.measure, Measure::WorkingSet(_)) && !report.provenance.tells_unknown() {
-            report.remarks.push(crate::holdings::NOT_TOLD.to_owned());
-        }
         report
     }
 }

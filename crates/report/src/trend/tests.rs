@@ -101,6 +101,29 @@ fn a_window_meets_what_is_accessed_within_it() {
     assert_eq!(found, 100 + (1000.0 * (1.0 - (-1.0_f64).exp())).round() as u64);
 }
 
+/// Every eighth page in use, in each interval or once in ten: no window holds more than those, and each holds as many of them as it
+/// would if they lay together.
+#[test]
+fn pages_that_lie_apart_are_a_working_set_of_their_size() {
+    let apart = |nr_accesses_bp| RegionSnapshot {
+        nr_accesses: nr_accesses_bp / 10_000,
+        nr_accesses_bp,
+        idle_bp: 8750,
+        ..region(0, 8000, 0)
+    };
+    for (bp, p) in [(25_000, 1.0), (2500, 0.1_f64)] {
+        for (seconds, intervals) in [(0.005, 1), (0.05, 10), (10.0, 2000)] {
+            let list = [snapshot(0, 1, vec![apart(bp)])];
+            let expected = 1000.0 * (1.0 - (1.0 - p).powi(intervals));
+            let found = report(window(seconds), &list).percentile(50).unwrap();
+            assert!(found.abs_diff(expected.round() as u64) <= 1, "{p} {seconds} s: {found} {expected}");
+        }
+    }
+    // Half of it is there, and so half of them.
+    let half = RegionSnapshot { resident: Some(4000), ..apart(25_000) };
+    assert_eq!(report(window(10.0), &[snapshot(0, 1, vec![half])]).percentile(50), Some(500));
+}
+
 /// However long the window: of a region with 10 of 1000 bytes there no more than these are met.
 #[test]
 fn what_is_not_there_is_in_no_working_set() {

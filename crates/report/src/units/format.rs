@@ -1,6 +1,7 @@
 //! Figures with their units, for people.
 
 use super::parse::parse_time;
+use isotherm_damon::AddrRange;
 use std::time::Duration;
 
 const SIZE_UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
@@ -107,6 +108,11 @@ pub fn noun(count: u64, one: &str) -> String {
 /// An address as the kernel prints it in `/proc/PID/maps`, with `0x` before it.
 pub fn format_address(address: u64) -> String {
     format!("{address:#x}")
+}
+
+/// A range of addresses, as it can be given back.
+pub fn format_address_range(range: AddrRange) -> String {
+    format!("{}-{}", format_address(range.start), format_address(range.end))
 }
 
 /// `value` rounded to `digits` significant digits, without trailing zeros and with at most four decimals: 12.5, 200,

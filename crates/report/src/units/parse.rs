@@ -60,6 +60,12 @@ impl Kind {
     fn error(self, text: &str, why: impl Into<String>) -> UnitError {
         UnitError { text: text.to_owned(), what: self.what, why: why.into(), example: self.example }
     }
+
+    /// What begins with anything else than a number.
+    fn without_number(self, text: &str) -> UnitError {
+        let negative = text.trim_start().starts_with('-');
+        self.error(text, if negative { "it is negative" } else { "it does not begin with a number" })
+    }
 }
 
 const SIZE: Kind = Kind { what: "a size", example: "4K, 2M or 1.5 GiB" };
@@ -80,12 +86,7 @@ fn split_number(text: &str) -> (&str, &str) {
 /// `number` times `factor`, exact for whole numbers, rounded for decimals.
 fn scaled(kind: Kind, text: &str, number: &str, factor: u64) -> Result<u64, UnitError> {
     if number.is_empty() {
-        let why = if text.trim_start().starts_with('-') {
-            "it is negative"
-        } else {
-            "it does not begin with a number"
-        };
-        return Err(kind.error(text, why));
+        return Err(kind.without_number(text));
     }
     let too_large = || kind.error(text, "it is too large");
     if !number.contains('.') {
@@ -104,6 +105,9 @@ fn scaled(kind: Kind, text: &str, number: &str, factor: u64) -> Result<u64, Unit
 /// No number, an unknown unit, or more than `u64::MAX` bytes.
 pub fn parse_size(text: &str) -> Result<u64, UnitError> {
     let (number, unit) = split_number(text.trim());
+    if number.is_empty() {
+        return Err(SIZE.without_number(text));
+    }
     let lower = unit.to_ascii_lowercase();
     let letter = lower.strip_suffix("ib").or(lower.strip_suffix('b')).unwrap_or(&lower);
     let factor = match letter {
@@ -145,7 +149,7 @@ pub fn parse_time(text: &str) -> Result<Duration, UnitError> {
             "h" => 3_600_000_000_000,
             "d" => 86_400_000_000_000,
             "" if !number.is_empty() => return Err(TIME.error(text, "it has no unit (ns us ms s m h d)")),
-            "" => return Err(TIME.error(text, "it does not begin with a number")),
+            "" => return Err(TIME.without_number(text)),
             _ => return Err(TIME.error(text, format!("the unit {unit:?} is not one of ns us ms s m h d"))),
         };
         total = total
@@ -342,6 +346,20 @@ mod tests {
         assert!(message.contains("no unit") && message.contains("1s"), "{message}");
         let message = parse_share("0.3").unwrap_err().to_string();
         assert!(message.contains('%'), "{message}");
+    }
+
+    #[test]
+    fn what_is_negative_is_said_to_be() {
+        for error in
+            [parse_size("-4K").unwrap_err(), parse_time("-1s").unwrap_err(), parse_time(" -5").unwrap_err()]
+        {
+            assert!(error.to_string().contains("it is negative"), "{error}");
+        }
+        for error in
+            [parse_size("K").unwrap_err(), parse_time("ms").unwrap_err(), parse_size("").unwrap_err()]
+        {
+            assert!(error.to_string().contains("does not begin with a number"), "{error}");
+        }
     }
 
     #[test]

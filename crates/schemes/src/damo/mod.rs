@@ -4,6 +4,7 @@
 //! means "no limit" there (a quota of 0, watermarks of the metric `none`) is none here. Written are schemes as a list.
 
 mod figures;
+mod keys;
 mod read;
 mod write;
 

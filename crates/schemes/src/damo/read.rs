@@ -1,6 +1,7 @@
 //! Reading damo's JSON.
 
 use super::figures::{self, Figure};
+use super::keys;
 use crate::entry::{Entry, METRICS, check, metric};
 use crate::error::{Errors, FileError, Problem, Sink};
 use crate::values::Why;
@@ -39,6 +40,12 @@ pub(crate) fn read(text: &str) -> Result<(Vec<Entry>, Vec<String>), Errors> {
             "only schemes are read: intervals, regions and targets are given where schemes are applied"
                 .to_owned(),
         );
+    }
+    let with_schemes = contexts.iter().filter(|context| !schemes(context).is_empty()).count();
+    if with_schemes > 1 {
+        remarks.push(format!(
+            "the schemes of {with_schemes} contexts become one list, for all targets that they are applied to"
+        ));
     }
     for context in &contexts {
         let targets = context.get("targets").and_then(Value::as_array);
@@ -103,23 +110,22 @@ fn schemes(context: &Value) -> Vec<&Value> {
     }
 }
 
-const SCHEME: [&str; 11] = [
-    "action",
-    "dests",
-    "target_nid",
-    "access_pattern",
-    "apply_interval_us",
-    "quotas",
-    "watermarks",
-    "filters",
-    "stats",
-    "tried_regions",
-    "tried_bytes",
-];
-
 impl Reader<'_> {
     fn wrong(&mut self, field: &str, problem: Problem) {
         self.sink.add(None, Some(&self.title), field, problem);
+    }
+
+    /// Refuses keys that may be slips, and says which others are not known.
+    fn only(&mut self, object: &Object, path: &str, known: &[&str], strict: bool) {
+        for unknown in keys::unknown(object, known, strict) {
+            let key = if path.is_empty() { unknown.key } else { format!("{path}.{}", unknown.key) };
+            match unknown.refused {
+                Some(problem) => self.wrong(&key, problem),
+                None => self
+                    .remarks
+                    .push(format!("scheme {}: the key {key} is not known, and was not heeded", self.title)),
+            }
+        }
     }
 
     /// The value of a key; `None` also where it cannot be understood, which was said then.
@@ -167,11 +173,7 @@ impl Reader<'_> {
     }
 
     fn scheme(&mut self, object: &Object) -> Scheme {
-        for key in object.keys().filter(|key| !SCHEME.contains(&key.as_str())).take(10) {
-            let key: String = key.chars().take(60).collect();
-            self.remarks
-                .push(format!("scheme {}: the key {key} is not known, and was not heeded", self.title));
-        }
+        self.only(object, "", &keys::SCHEME, false);
         let names: Vec<&str> = Action::ALL.into_iter().map(Action::name).collect();
         // As damo: without an action nothing but statistics.
         let action =
@@ -190,9 +192,11 @@ impl Reader<'_> {
     fn pattern(&mut self, object: &Object) -> AccessPattern {
         let any = AccessPattern::ANY;
         let Some(object) = self.object(object, "access_pattern") else { return any };
+        self.only(object, "access_pattern", &keys::PATTERN, true);
         let empty = Object::new();
         let sizes = self.object(object, "sz_bytes").unwrap_or(&empty);
         let path = "access_pattern.sz_bytes";
+        self.only(sizes, path, &keys::BOUNDS, true);
         let size = Bounds::new(
             self.value(sizes, path, "min", figures::bytes).unwrap_or(any.size.min),
             self.value(sizes, path, "max", figures::bytes).unwrap_or(any.size.max),
@@ -204,6 +208,7 @@ impl Reader<'_> {
 
     fn frequency(&mut self, object: &Object) -> Frequency {
         let path = "access_pattern.nr_accesses";
+        self.only(object, path, &keys::BOUNDS, true);
         let samples = |key: &str| object.get(key).and_then(|value| figures::count_of(value, "samples"));
         if let (Some(min), Some(max)) = (samples("min"), samples("max")) {
             let mut end = |key: &str, read: Result<u32, Why>| {
@@ -229,6 +234,7 @@ impl Reader<'_> {
 
     fn age(&mut self, object: &Object) -> Age {
         let path = "access_pattern.age";
+        self.only(object, path, &keys::BOUNDS, true);
         let count = |key: &str| object.get(key).and_then(|value| figures::count_of(value, "aggr_intervals"));
         if let (Some(min), Some(max)) = (count("min"), count("max")) {
             let mut end = |key: &str, read: Result<u32, Why>| {
@@ -251,11 +257,13 @@ impl Reader<'_> {
     fn quota(&mut self, object: &Object) -> Quota {
         let Some(object) = self.object(object, "quotas") else { return Quota::default() };
         let path = "quotas";
+        self.only(object, path, &keys::QUOTA, false);
         let ms = |value: &Value| figures::time(value, 1_000_000);
         let time = self.value(object, path, "time_ms", ms).filter(|time| !time.is_zero());
         let bytes = self.value(object, path, "sz_bytes", figures::bytes).filter(|bytes| *bytes > 0);
         let every = self.value(object, path, "reset_interval_ms", ms);
         let weights = object.get("weights").and_then(Value::as_object).map(|weights| {
+            self.only(weights, "quotas.weights", &keys::WEIGHTS, false);
             let mut weight = |key: &str| match self
                 .value(weights, "quotas.weights", key, |v| figures::share(v, 1000, 1))
             {
@@ -291,6 +299,7 @@ impl Reader<'_> {
 
     fn goal(&mut self, object: &Object, index: usize) -> Option<Goal> {
         let path = format!("quotas.goals[{index}]");
+        self.only(object, &path, &keys::GOAL, false);
         if self.value(object, &path, "complement", figures::flag) == Some(true) {
             let why = "Isotherm has no complement of a metric; take the opposite metric (used for free), or the target's rest";
             self.wrong(&format!("{path}.complement"), Problem::Unsupported(why.to_owned()));
@@ -331,6 +340,7 @@ impl Reader<'_> {
     fn watermarks(&mut self, object: &Object) -> Option<Watermarks> {
         let object = self.object(object, "watermarks")?;
         let path = "watermarks";
+        self.only(object, path, &keys::WATERMARKS, false);
         let metric = self.word(object, path, "metric", &["none", "free_mem_rate"])?;
         let interval =
             self.value(object, path, "interval_us", |value| figures::time(value, 1000)).unwrap_or_default();
@@ -356,9 +366,20 @@ impl Reader<'_> {
             let mut number = |key: &str| {
                 self.value(dest, &path, key, |value| figures::count(value, most)).unwrap_or(0) as u32
             };
-            nodes.push(Node { id: number("id"), weight: number("weight") });
+            let (id, weight) = (number("id"), number("weight"));
+            match nodes.iter_mut().find(|node: &&mut Node| node.id == id) {
+                Some(node) => node.weight = node.weight.saturating_add(weight),
+                None => nodes.push(Node { id, weight }),
+            }
         }
         let migrates = matches!(action, Action::MigrateHot | Action::MigrateCold);
+        if !nodes.is_empty() && !migrates {
+            self.remarks.push(format!(
+                "scheme {}: its dests are left out, for {action} moves memory to no nodes",
+                self.title
+            ));
+            nodes.clear();
+        }
         if nodes.is_empty() && migrates {
             let id = self.value(object, "", "target_nid", |value| figures::count(value, most));
             nodes.extend(id.map(|id| Node { id: id as u32, weight: 1 }));
@@ -372,6 +393,7 @@ impl Reader<'_> {
         let mut filters = Filters::default();
         for (index, filter) in self.objects(object, "", "filters").into_iter().enumerate() {
             let path = format!("filters[{index}]");
+            self.only(filter, &path, &keys::FILTER, true);
             let Some(kind) = self.word(filter, &path, "filter_type", &TYPES) else { continue };
             let matching = self.value(filter, &path, "matching", figures::flag).unwrap_or(false);
             let key = if filter.contains_key("allow") { "allow" } else { "filter_pass" };

@@ -2,7 +2,7 @@
 
 use super::table::{Lines, Report, Table, whole};
 use crate::entry::{Entry, Guard, METRICS, Source, check, metric};
-use crate::error::{Errors, FileError, Problem, Sink};
+use crate::error::{Errors, FileError, Problem, Sink, invalid, key_of};
 use crate::values::{self, Access, Why};
 use isotherm_damon::TargetId;
 use isotherm_damon::schemes::{
@@ -82,6 +82,7 @@ pub(crate) fn read(text: &str) -> Result<Vec<Entry>, Errors> {
     if sink.errors.is_empty() {
         check(&entries, &mut sink);
     }
+    sink.errors.sort_by_key(|error| error.line);
     sink.finish(entries)
 }
 
@@ -89,6 +90,7 @@ pub(crate) fn read(text: &str) -> Result<Vec<Entry>, Errors> {
 fn entry(table: Table<'_, '_>, index: usize) -> Option<Entry> {
     let name = table.get("name").and_then(|_| table.value("name", "a name in quotes", name));
     *table.report.scheme.borrow_mut() = Some(name.clone().unwrap_or_else(|| (index + 1).to_string()));
+    let before = table.report.count();
     table.only(&KEYS);
     let names: Vec<&str> = Action::ALL.into_iter().map(Action::name).collect();
     if table.get("action").is_none() {
@@ -114,6 +116,16 @@ fn entry(table: Table<'_, '_>, index: usize) -> Option<Entry> {
         unknown: table.flag("unknown").unwrap_or_default(),
         ..Scheme::new(pattern, action.unwrap_or(Action::Stat))
     };
+    if !scheme.nodes.is_empty() && action.is_some() && !scheme.migrates() {
+        let why = "only migrate_hot and migrate_cold move memory to nodes; leave it out".to_owned();
+        table.wrong("nodes", Problem::Conflict(why));
+    }
+    // Of what could not be read nothing else is said.
+    if table.report.count() == before {
+        for error in scheme.problems() {
+            wrong_at(&table, &key_of(error.field), invalid(&scheme.pattern, error));
+        }
+    }
     let guard = Guard {
         max_refault_bp: table.value("max_refault_rate", "a share, like \"10%\"", values::share),
         max_psi_bp: table.value("max_psi", "a share, like \"5%\"", values::share),
@@ -121,6 +133,20 @@ fn entry(table: Table<'_, '_>, index: usize) -> Option<Entry> {
     let line = Some(table.report.lines.at(table.span.start));
     *table.report.scheme.borrow_mut() = None;
     action.map(|_| Entry { name, line, scheme, guard, sources })
+}
+
+/// What the core finds wrong is said where its key stands: that of the upper bound where a property has two.
+fn wrong_at(table: &Table<'_, '_>, key: &str, problem: Problem) {
+    let quota = table.table("quota");
+    let (inner, last) = match (key.strip_prefix("quota."), &quota) {
+        (Some(rest), Some(quota)) => (quota, rest),
+        _ => (table, key),
+    };
+    let last = last.split('[').next().unwrap_or(last);
+    let keys = [last.to_owned(), format!("max_{last}"), format!("min_{last}")];
+    let value = keys.iter().find_map(|key| inner.get(key));
+    let span = value.map_or_else(|| inner.span.clone(), |value| value.span());
+    table.report.add(&span, key, problem);
 }
 
 /// Names are short, and can be written on a command line.
@@ -313,7 +339,7 @@ fn nodes(table: &Table<'_, '_>) -> Vec<Node> {
     let mut nodes = Vec::new();
     for (index, value) in table.array("nodes").iter().enumerate() {
         let name = format!("nodes[{index}]");
-        let most = u64::from(u32::MAX);
+        let (most, count) = (u64::from(u32::MAX), nodes.len());
         match (whole(value), value.get_ref()) {
             (Some(id), _) if id <= most => nodes.push(Node { id: id as u32, weight: 1 }),
             (_, DeValue::Table(inner)) => {
@@ -336,6 +362,13 @@ fn nodes(table: &Table<'_, '_>) -> Vec<Node> {
                 let what = "it must be the number of a NUMA node, or { id = NUMBER, weight = NUMBER }";
                 table.report.add(&value.span(), &name, Problem::Value(what.to_owned()));
             }
+        }
+        if let Some((last, before)) = nodes.split_last()
+            && nodes.len() > count
+            && before.iter().any(|node| node.id == last.id)
+        {
+            let why = format!("node {} was named before; give it a weight instead", last.id);
+            table.report.add(&value.span(), &name, Problem::Conflict(why));
         }
     }
     nodes

@@ -31,6 +31,11 @@ pub(super) struct Report<'l> {
 }
 
 impl Report<'_> {
+    /// How much was found to be wrong so far.
+    pub fn count(&self) -> usize {
+        self.sink.borrow().errors.len()
+    }
+
     pub fn add(&self, span: &Range<usize>, field: &str, problem: Problem) {
         let line = Some(self.lines.at(span.start));
         self.sink.borrow_mut().add(line, self.scheme.borrow().as_deref(), field, problem);

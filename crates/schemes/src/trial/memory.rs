@@ -56,6 +56,8 @@ pub(super) struct Piece {
     pub back: f64,
     /// How often, on average, a page was accessed since then; `None`: no scheme cleared them yet.
     pub accesses: Option<f64>,
+    /// When that was, ns: the last turn of a scheme that leaves alone what was accessed.
+    pub cleared_ns: Option<u64>,
     /// Bytes present by bytes of the piece that shares are of.
     pub density: f64,
     /// When that last rose, ns.
@@ -149,15 +151,18 @@ impl Memory {
         }
     }
 
-    /// Joins neighbours that are as good as equal, and forgets pieces of which nothing is left to say.
-    pub fn join(&mut self, tolerance_ns: f64) {
+    /// Joins neighbours that are as good as equal, and forgets pieces of which nothing is left to say; that they were looked at page by
+    /// page is, if it `keeps_looks`.
+    pub fn join(&mut self, tolerance_ns: f64, keeps_looks: bool) {
         let mut tolerance = 0.01;
         let mut time = tolerance_ns;
         loop {
             let mut joined: BTreeMap<u64, Piece> = BTreeMap::new();
             let mut last: Option<(u64, Piece)> = None;
             for (start, piece) in std::mem::take(&mut self.pieces) {
-                if piece.renewed_ns.is_none() && piece.marks.iter().all(|mark| mark.share < 0.001) {
+                let is_looked_at = keeps_looks && piece.accesses.is_some();
+                if !is_looked_at && piece.renewed_ns.is_none() && piece.marks.iter().all(|m| m.share < 0.001)
+                {
                     continue;
                 }
                 match &mut last {
@@ -180,11 +185,12 @@ impl Memory {
 }
 
 fn alike(a: &Piece, b: &Piece, tolerance: f64, time: f64) -> bool {
-    let ages = match (a.renewed_ns, b.renewed_ns) {
+    let close = |a: Option<u64>, b: Option<u64>| match (a, b) {
         (Some(a), Some(b)) => (a.abs_diff(b) as f64) <= time,
         (None, None) => true,
         _ => tolerance > 1.0,
     };
+    let ages = close(a.renewed_ns, b.renewed_ns) && close(a.cleared_ns, b.cleared_ns);
     let accesses = match (a.accesses, b.accesses) {
         (Some(a), Some(b)) => (a - b).abs() <= tolerance,
         (None, None) => true,
@@ -210,10 +216,12 @@ fn take_in(start: u64, left: &mut Piece, border: u64, right: &Piece) {
         a.share = (x + y) / (l + r).max(1.0);
         a.seen = (a.seen * l + b.seen * r) / (l + r).max(1.0);
     }
-    left.renewed_ns = match (left.renewed_ns, right.renewed_ns) {
+    let moment = |a: Option<u64>, b: Option<u64>| match (a, b) {
         (Some(a), Some(b)) => Some(((a as f64 * l + b as f64 * r) / (l + r).max(1.0)) as u64),
         (a, b) => a.or(b),
     };
+    left.renewed_ns = moment(left.renewed_ns, right.renewed_ns);
+    left.cleared_ns = moment(left.cleared_ns, right.cleared_ns);
     let mean = |a: f64, b: f64| (a * l + b * r) / (l + r).max(1.0);
     left.rate = left.rate.zip(right.rate).map(|(a, b)| mean(a, b));
     left.accesses = left.accesses.zip(right.accesses).map(|(a, b)| mean(a, b));
@@ -240,12 +248,12 @@ mod tests {
         memory.all_within(AddrRange::new(10, 20), 1, mark(1.0));
         memory.all_within(AddrRange::new(15, 30), 1, mark(0.5));
         assert_eq!(pieces(&memory), [(10, 15, 1.0), (15, 20, 0.5), (20, 30, 0.5)]);
-        memory.join(1.0);
+        memory.join(1.0, false);
         assert_eq!(pieces(&memory), [(10, 15, 1.0), (15, 30, 0.5)]);
         memory.keep([AddrRange::new(0, 12), AddrRange::new(16, 20)].into_iter());
         assert_eq!(pieces(&memory), [(10, 12, 1.0), (16, 20, 0.5)]);
         memory.within(AddrRange::new(0, 100), mark(0.0));
-        memory.join(1.0);
+        memory.join(1.0, false);
         assert_eq!(pieces(&memory), []);
     }
 
@@ -271,7 +279,7 @@ mod tests {
                 piece.renewed_ns = Some(at * 1_000_000_000);
             });
         }
-        memory.join(1.0);
+        memory.join(1.0, false);
         assert!(memory.pieces.len() <= MOST, "{}", memory.pieces.len());
     }
 }

@@ -16,6 +16,9 @@
 //! - **What was accessed since it was last looked at stays**, as live, and goes when its turn comes again and it was not accessed
 //!   meanwhile. Where nothing was done yet that is the same estimate over the time for which the rate has been what it is. A rate that
 //!   is known shortly after counts as well, if that is more: the monitor was late. Not of accesses that were counted page by page.
+//! - **Bits stay set until somebody clears them.** At its first turn memory stays that nobody looked at since it was in use; how much of it
+//!   the monitor did look at follows from the exposure that it recorded (`actor.rs`). And what was left alone for its bits less than the
+//!   least age ago is left alone again, as live.
 //! - **What was hardly looked at is not idle** for want of hits: memory is taken as idle only where it was watched for long enough to
 //!   know (`returning.rs`).
 //! - **What several processes map** is left alone, as far as it can be told (`mapped.rs`).
@@ -24,6 +27,7 @@
 //!
 //! Memory in use is bounded: pieces of memory that schemes left alike are joined.
 
+mod account;
 mod actor;
 mod later;
 mod mapped;
@@ -41,12 +45,14 @@ pub use sweep::{Sweep, set};
 pub use throughput::Throughput;
 
 use crate::Entry;
+use account::Account;
 use actor::Actor;
-use isotherm_damon::schemes::{Action, Age, CommitError, Metrics, Schemes, WatermarkMetric};
+use isotherm_damon::schemes::{Action, CommitError, Metrics, Schemes, WatermarkMetric};
 use isotherm_damon::{Attrs, Moment, RegionSnapshot, Snapshot, Target, TargetId, TargetSnapshot};
 use isotherm_record::{Item, Mappings, TargetInfo};
 use isotherm_report::Accumulate;
 use isotherm_report::rate::interval_ns;
+use isotherm_report::units::format_time;
 use later::{AHEAD, AHEAD_NS, Later};
 use mapped::Mapped;
 use memory::Memory;
@@ -62,23 +68,6 @@ use std::time::Duration;
 const NOTICED: f64 = 0.1;
 /// ... if that is as much as a page of 64, which is what monitors look at.
 const LEAST_NOTICED: f64 = 1.0 / 64.0;
-
-/// What a scheme has come to.
-#[derive(Clone, Debug, Default)]
-struct Account {
-    applied: f64,
-    again: f64,
-    again_within_min_age: f64,
-    within: [f64; WITHIN_S.len()],
-    min_age_ns: f64,
-    /// It pages out.
-    is_pageout: bool,
-    /// What was accessed stays as the action left it: huge pages stay, memory on another node stays there.
-    is_lasting: bool,
-    action: Option<Action>,
-    /// Bytes that it gets tried in a second of its quota's time.
-    bytes_per_s: u64,
-}
 
 /// A dry run of schemes over a recording; give it all items ([`Accumulate`]).
 #[derive(Debug)]
@@ -182,6 +171,15 @@ impl Trial {
                 "the recording does not say of all memory what is resident; there all that is mapped was taken to be".to_owned(),
             );
         }
+        for (title, account) in self.titles.iter().zip(&self.accounts) {
+            if seconds > 0.0 && account.min_age_ns > seconds * 1e9 {
+                let time = |ns: f64| format_time(ns as u64);
+                let (age, length) = (time(account.min_age_ns), time(seconds * 1e9));
+                self.assumed.push(format!(
+                    "scheme {title}: the recording lasts {length}, and memory is to be {age} old, so next to nothing can match"
+                ));
+            }
+        }
         let schemes = self.accounts.iter().enumerate().map(|(index, account)| {
             let stats = self.schemes.stats(index).cloned().unwrap_or_default();
             SchemeTrial {
@@ -232,38 +230,6 @@ impl Trial {
         };
         // Regions are split wherever a scheme stops; the limit is the monitor's affair.
         Attrs { sample, aggr: aggr.max(sample), max_nr_regions: usize::MAX >> 1, ..Attrs::default() }
-    }
-}
-
-impl Account {
-    fn of(entry: &Entry) -> Self {
-        let scheme = &entry.scheme;
-        let min_age_ns = match scheme.pattern.age {
-            Age::Time(bounds) => bounds.min.as_nanos() as f64,
-            Age::Aggregations(bounds) => f64::from(bounds.min) * Attrs::default().aggr.as_nanos() as f64,
-        };
-        Self {
-            min_age_ns,
-            is_pageout: scheme.action == Action::Pageout,
-            is_lasting: !matches!(
-                scheme.action,
-                Action::Pageout | Action::Cold | Action::LruDeprio | Action::MigrateCold
-            ),
-            action: Some(scheme.action),
-            ..Self::default()
-        }
-    }
-
-    fn accessed_again(&mut self, bytes: f64, after_ns: f64) {
-        self.again += bytes;
-        if after_ns < self.min_age_ns {
-            self.again_within_min_age += bytes;
-        }
-        for (limit, sum) in WITHIN_S.iter().zip(&mut self.within) {
-            if after_ns <= *limit as f64 * 1e9 {
-                *sum += bytes;
-            }
-        }
     }
 }
 
@@ -338,6 +304,8 @@ impl Trial {
         let first = *self.first_ns.get_or_insert(start);
         // What a gap in the recording hides is taken to go on as before.
         let since = if self.snapshots == 0 { start } else { self.last_ns };
+        // Of clears before that nothing is asked any more.
+        let spared_for_ns = self.accounts.iter().map(|account| account.spared_for_ns).max().unwrap_or(0);
         let elapsed = now_ns.saturating_sub(since) as f64;
         let sample_ns = attrs.sample.as_nanos() as f64;
         let intervals = (elapsed / sample_ns).max(1.0);
@@ -409,7 +377,10 @@ impl Trial {
                     }
                     piece.young = (piece.young + present).min(1.0 - absent.min(1.0));
                     let soon = later.soon(target.id, index, range).unwrap_or(0.0);
-                    piece.accesses = piece.accesses.map(|sum| sum + rate.max(soon) * intervals);
+                    // Once is as good as often.
+                    piece.accesses = piece.accesses.map(|sum| (sum + rate.max(soon) * intervals).min(1.0));
+                    piece.cleared_ns =
+                        piece.cleared_ns.filter(|cleared| now_ns.saturating_sub(*cleared) < spared_for_ns);
                     piece.back += present;
                     if piece.back > LEAST_NOTICED && piece.back > NOTICED * (absent + piece.back) {
                         (piece.renewed_ns, piece.back) = (Some(now_ns), 0.0);
@@ -436,6 +407,7 @@ impl Trial {
             now_ns,
             intervals: aggr_ns / sample_ns,
             sample_ns,
+            keeps_account: self.keeps_account,
             evidence,
             later,
             paged_out: 0.0,
@@ -444,7 +416,7 @@ impl Trial {
         let paged_out = actor.paged_out;
         for target in &snapshot.targets {
             if let Some(memory) = self.memories.get_mut(&target.id) {
-                memory.join(aggr_ns);
+                memory.join(aggr_ns, self.keeps_account);
             }
         }
         self.out_byte_ns += out * elapsed;

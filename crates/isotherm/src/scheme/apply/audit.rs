@@ -3,8 +3,8 @@
 use isotherm_linux::actions::{Applied, Audit};
 use serde_json::{Map, Value, json};
 use std::fs::{File, Metadata};
-use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::MetadataExt;
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -22,14 +22,10 @@ pub type Names = Arc<Mutex<Vec<String>>>;
 
 /// The log, open.
 pub struct Log {
-    writer: JoinHandle<io::Result<()>>,
+    writer: JoinHandle<()>,
     lost: Arc<AtomicU64>,
     reopen: Arc<AtomicBool>,
     path: PathBuf,
-}
-
-fn open(path: &Path) -> io::Result<BufWriter<File>> {
-    Ok(BufWriter::new(File::options().append(true).create(true).open(path)?))
 }
 
 impl Log {
@@ -38,21 +34,22 @@ impl Log {
     /// # Errors
     /// When the file cannot be opened, or the system gives no thread.
     pub fn open(path: &Path, names: Names) -> io::Result<(Self, Audit)> {
-        let out = open(path)?;
-        let (sender, receiver): (SyncSender<Applied>, _) = sync_channel(WAITING);
+        let (sender, receiver): (SyncSender<(Applied, String)>, _) = sync_channel(WAITING);
         let (lost, reopen) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
-        let (path, again) = (path.to_owned(), Arc::clone(&reopen));
-        let own = path.clone();
+        let mut sheet = Sheet::open(path, Arc::clone(&lost))?;
+        let again = Arc::clone(&reopen);
         let writer = std::thread::Builder::new()
             .name("isotherm-log".into())
-            .spawn(move || write(out, &own, &receiver, &names, &again))?;
+            .spawn(move || sheet.write_all(&receiver, &again))?;
         let missed = Arc::clone(&lost);
         let audit: Audit = Box::new(move |applied| {
-            if sender.try_send(applied.clone()).is_err() {
+            // Schemes may have other names by the time it is written.
+            let name = names.lock().unwrap_or_else(PoisonError::into_inner).get(applied.scheme).cloned();
+            if sender.try_send((applied.clone(), name.unwrap_or_default())).is_err() {
                 missed.fetch_add(1, Ordering::Relaxed);
             }
         });
-        Ok((Self { writer, lost, reopen, path }, audit))
+        Ok((Self { writer, lost, reopen, path: path.to_owned() }, audit))
     }
 
     /// To be set to have the file opened anew, when it was moved away.
@@ -62,15 +59,14 @@ impl Log {
 
     /// Waits until all is written, and says what is missing.
     pub fn finish(self) {
-        let path = self.path.display();
-        match self.writer.join() {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => say!("isotherm: {path} ends early: {error}"),
-            Err(panic) => std::panic::resume_unwind(panic),
+        if let Err(panic) = self.writer.join() {
+            std::panic::resume_unwind(panic);
         }
-        let lost = self.lost.load(Ordering::Relaxed);
+        let (lost, path) = (self.lost.load(Ordering::Relaxed), self.path.display());
         if lost > 0 {
-            say!("isotherm: {lost} actions are not in {path}: they came faster than it could be written");
+            say!(
+                "isotherm: {lost} actions are not in {path}: it could not be written, or not as fast as they came"
+            );
         }
     }
 }
@@ -83,47 +79,101 @@ fn is_elsewhere(open: &File, path: &Path) -> bool {
     own.is_file() && !path.metadata().is_ok_and(|there| same(&own, &there))
 }
 
-fn write(
-    mut out: BufWriter<File>,
-    path: &Path,
-    actions: &Receiver<Applied>,
-    names: &Names,
-    reopen: &AtomicBool,
-) -> io::Result<()> {
-    let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let unix = u64::try_from(unix.as_nanos()).unwrap_or(0);
-    let offset = unix.saturating_sub(isotherm_linux::monotonic_ns());
-    let (mut looked, mut said) = (Instant::now(), false);
-    loop {
-        match actions.recv_timeout(LATENCY) {
-            Ok(applied) => {
-                isotherm_report::json::to_writer(&mut out, &line(&applied, names, offset))?;
-                out.write_all(b"\n")?;
-            }
-            Err(RecvTimeoutError::Timeout) => out.flush()?,
-            Err(RecvTimeoutError::Disconnected) => return out.flush(),
-        }
-        let due = looked.elapsed() >= LATENCY;
-        if due {
-            looked = Instant::now();
-        }
-        if reopen.swap(false, Ordering::Relaxed) || due && is_elsewhere(out.get_ref(), path) {
-            out.flush()?;
-            match open(path) {
-                Ok(anew) => (out, said) = (anew, false),
-                // What was moved away is better than nothing, and it is tried again.
-                Err(error) if !std::mem::replace(&mut said, true) => {
-                    say!("isotherm: {} cannot be opened anew: {error}", path.display());
+/// The file, and the lines that are to be written to it at once.
+struct Sheet {
+    file: File,
+    path: PathBuf,
+    lines: Vec<u8>,
+    count: u64,
+    lost: Arc<AtomicU64>,
+    /// The last line may have been written in part.
+    torn: bool,
+    /// It was said that it cannot be written, or opened.
+    said: bool,
+}
+
+/// Lines are written when they are so many bytes.
+const MOST_UNWRITTEN: usize = 64 << 10;
+
+impl Sheet {
+    fn open(path: &Path, lost: Arc<AtomicU64>) -> io::Result<Self> {
+        let (lines, path) = (Vec::new(), path.to_owned());
+        Ok(Self { file: open(&path)?, path, lines, count: 0, lost, torn: false, said: false })
+    }
+
+    fn write_all(&mut self, actions: &Receiver<(Applied, String)>, reopen: &AtomicBool) {
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let unix = u64::try_from(unix.as_nanos()).unwrap_or(0);
+        let offset = unix.saturating_sub(isotherm_linux::monotonic_ns());
+        let mut looked = Instant::now();
+        loop {
+            match actions.recv_timeout(LATENCY) {
+                Ok((applied, name)) => {
+                    // Into memory, where nothing fails.
+                    if isotherm_report::json::to_writer(&mut self.lines, &line(&applied, &name, offset))
+                        .is_ok()
+                    {
+                        self.lines.push(b'\n');
+                        self.count += 1;
+                    }
                 }
-                Err(_) => {}
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return self.flush(),
             }
+            let due = looked.elapsed() >= LATENCY;
+            if due {
+                looked = Instant::now();
+            }
+            if due || self.lines.len() >= MOST_UNWRITTEN {
+                self.flush();
+            }
+            if reopen.swap(false, Ordering::Relaxed) || due && is_elsewhere(&self.file, &self.path) {
+                self.flush();
+                match open(&self.path) {
+                    Ok(anew) => (self.file, self.torn, self.said) = (anew, false, false),
+                    // What was moved away is better than nothing, and it is tried again.
+                    Err(error) => self.say(&format!("cannot be opened anew: {error}")),
+                }
+            }
+        }
+    }
+
+    /// Writes what there is. What cannot be written is lost, and counted: a disk that is full for a while does not end the log.
+    fn flush(&mut self) {
+        if self.lines.is_empty() {
+            return;
+        }
+        let end = if self.torn { self.file.write_all(b"\n") } else { Ok(()) };
+        match end.and_then(|()| self.file.write_all(&self.lines)) {
+            Ok(()) => (self.torn, self.said) = (false, false),
+            Err(error) => {
+                self.torn = true;
+                self.lost.fetch_add(self.count, Ordering::Relaxed);
+                self.say(&format!("cannot be written: {error}; what is done meanwhile is not in it"));
+            }
+        }
+        (self.lines, self.count) = (Vec::new(), 0);
+    }
+
+    /// Once, until it goes well again.
+    fn say(&mut self, what: &str) {
+        if !std::mem::replace(&mut self.said, true) {
+            say!("isotherm: {} {what}", self.path.display());
         }
     }
 }
 
-fn line(applied: &Applied, names: &Names, offset: u64) -> Value {
-    let names = names.lock().unwrap_or_else(PoisonError::into_inner);
-    let name = names.get(applied.scheme).cloned().unwrap_or_default();
+/// A pipe that nobody reads is an error, and not waited for; one that is read too slowly loses lines.
+fn open(path: &Path) -> io::Result<File> {
+    File::options().append(true).create(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(|error| {
+        match error.raw_os_error() {
+            Some(libc::ENXIO) => io::Error::new(error.kind(), "it is a pipe that nobody reads"),
+            _ => error,
+        }
+    })
+}
+
+fn line(applied: &Applied, name: &str, offset: u64) -> Value {
     let left: Map<String, Value> =
         applied.left.iter().map(|(reason, bytes)| (reason.name().to_owned(), bytes.into())).collect();
     json!({
@@ -141,5 +191,42 @@ fn line(applied: &Applied, names: &Names, offset: u64) -> Value {
         "applied": applied.applied,
         "left": left,
         "latency_us": u64::try_from(applied.latency.as_micros()).unwrap_or(u64::MAX),
+        "waited_us": u64::try_from(applied.waited.as_micros()).unwrap_or(u64::MAX),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pipe_that_nobody_reads_is_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        let error = Sheet::open(&path, Arc::default()).err().unwrap();
+        assert_eq!(error.to_string(), "it is a pipe that nobody reads");
+    }
+
+    #[test]
+    fn a_disk_that_is_full_for_a_while_does_not_end_the_log() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("actions.jsonl");
+        std::os::unix::fs::symlink("/dev/full", &path).unwrap();
+        let lost = Arc::<AtomicU64>::default();
+        let mut sheet = Sheet::open(&path, Arc::clone(&lost)).unwrap();
+        let write = |sheet: &mut Sheet, lines: &str| {
+            (sheet.lines, sheet.count) = (lines.as_bytes().to_vec(), lines.lines().count() as u64);
+            sheet.flush();
+            lost.load(Ordering::Relaxed)
+        };
+        assert_eq!((write(&mut sheet, "{1}\n{2}\n"), sheet.said), (2, true));
+        assert_eq!(write(&mut sheet, "{3}\n"), 3);
+        // There is room again: what was written in part is no line.
+        std::fs::remove_file(&path).unwrap();
+        sheet.file = open(&path).unwrap();
+        assert_eq!((write(&mut sheet, "{4}\n"), sheet.said), (3, false));
+        assert_eq!(write(&mut sheet, "{5}\n"), 3);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "\n{4}\n{5}\n");
+    }
 }

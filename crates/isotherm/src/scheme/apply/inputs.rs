@@ -24,10 +24,14 @@ pub fn start(inputs: &Inputs, engine: &SharedEngine) -> std::io::Result<()> {
             while let Some(list) = inputs.upgrade() {
                 let sources = list.lock().unwrap_or_else(PoisonError::into_inner).clone();
                 drop(list);
-                for (scheme, goal, source) in sources {
-                    let value = value_of(&source);
-                    let Some(engine) = engine.upgrade() else { return };
-                    lock(&engine).set_goal_input(scheme, goal, value);
+                for input in sources {
+                    let value = value_of(&input.2);
+                    let (Some(engine), Some(list)) = (engine.upgrade(), inputs.upgrade()) else { return };
+                    let mut engine = lock(&engine);
+                    // A command takes its time, and other schemes may be in force by now.
+                    if list.lock().unwrap_or_else(PoisonError::into_inner).contains(&input) {
+                        engine.set_goal_input(input.0, input.1, value);
+                    }
                 }
                 std::thread::sleep(EVERY);
             }

@@ -30,6 +30,7 @@ use notify::Notify;
 use rules::Loaded;
 use show::{Heard, Show};
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -49,6 +50,7 @@ pub fn run(args: ApplyArgs) -> anyhow::Result<ExitCode> {
     if args.stats_every.is_zero() {
         misuse!("--stats-every 0 is too often; --quiet prints none");
     }
+    check_files(&args)?;
     let loaded = rules::load(&args)?;
     look_before(&args, &loaded, &attrs)?;
     let tracker = live::targets(&args.targets)?;
@@ -63,6 +65,7 @@ pub fn run(args: ApplyArgs) -> anyhow::Result<ExitCode> {
         if output::is_standard(path) {
             misuse!("statistics go to standard output; name a file with -o");
         }
+        output::check_name(path)?;
         output::check_replaceable(path)?;
     }
     let source = live::open_source(&args.monitor, attrs, args.quiet)?;
@@ -83,8 +86,22 @@ pub fn run(args: ApplyArgs) -> anyhow::Result<ExitCode> {
     apply(args, attrs, loaded, source, tracker, held, recorder, stop)
 }
 
+/// The log is appended to, and would end what else is in the file.
+fn check_files(args: &ApplyArgs) -> anyhow::Result<()> {
+    let Some(log) = &args.log else { return Ok(()) };
+    let whole = |path: &Path| path.canonicalize().or_else(|_| std::path::absolute(path)).ok();
+    let is_log = |path: &Path| whole(path).is_some_and(|path| whole(log) == Some(path));
+    if is_log(Path::new(&args.schemes.schemes)) {
+        misuse!("{} holds the schemes: name another file with --log", log.display());
+    }
+    if args.output.as_deref().is_some_and(is_log) {
+        misuse!("{} is to be the recording and the log: name two files", log.display());
+    }
+    Ok(())
+}
+
 /// What `record` would be asked for.
-fn recording(args: &ApplyArgs, path: &std::path::Path) -> RecordArgs {
+fn recording(args: &ApplyArgs, path: &Path) -> RecordArgs {
     RecordArgs {
         output: path.to_owned(),
         targets: args.targets.clone(),

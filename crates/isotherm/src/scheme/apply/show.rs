@@ -203,7 +203,9 @@ impl Show {
                 say!("isotherm: {finding}");
             }
             let names = loaded.rules.iter().map(|rule| rule.name.clone()).collect();
-            lock(&self.engine).commit(loaded.rules)?;
+            // While the engine is locked nothing is done, so that each action has the name that it is done under.
+            let mut engine = lock(&self.engine);
+            engine.commit(loaded.rules)?;
             *self.names.lock().unwrap_or_else(PoisonError::into_inner) = names;
             *self.inputs.lock().unwrap_or_else(PoisonError::into_inner) = loaded.inputs;
             Ok(())

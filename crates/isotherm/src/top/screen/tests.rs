@@ -9,6 +9,7 @@ use isotherm_record as rec;
 use isotherm_report::colour::ColourMode;
 
 mod incomplete;
+mod saved;
 
 const MIB: u64 = 1 << 20;
 const SECOND: u64 = 1_000_000_000;

@@ -1,6 +1,6 @@
 use super::*;
 use crate::probe::probe;
-use isotherm_damon::schemes::{Filter, Filters, Goal};
+use isotherm_damon::schemes::{Filter, Filters, Goal, GoalMetric};
 
 fn rule(action: Action) -> Rule {
     let scheme = Scheme::new(AccessPattern::ANY, action);

@@ -244,3 +244,58 @@ fn gaps_are_no_memory_and_a_title_says_how_much_is() {
     let areas = survey.areas(&AreaChoice::Object("pool".to_owned()), 9).unwrap();
     assert_eq!(areas[0].extent(), "2.0 MiB in 100.0 MiB of offsets");
 }
+
+/// A terabyte was reserved, and of that two islands are in use: they get the rows, not what lies between them.
+#[test]
+fn what_was_reserved_and_never_touched_takes_no_rows() {
+    const TIB: u64 = 1 << 40;
+    let at = |start: u64, end: u64, there: u64, nr| RegionSnapshot {
+        resident: Some(there),
+        ..region(MMAP + start, MMAP + end, nr)
+    };
+    let half = TIB / 2;
+    let recorded = |nr: u32, known: bool| {
+        let mut survey = Survey::new(SurveyOptions::default());
+        survey.note(&mappings(1, vec![mapping(MMAP, MMAP + TIB, "rw-p", "", 0, 0)]));
+        let mut regions = vec![
+            at(0, 16 * MIB, 16 * MIB, 0),
+            // A page or two of what could not be told apart.
+            at(16 * MIB, half, 8192, 0),
+            at(half, half + 64 * MIB, 60 * MIB, nr),
+            at(half + 64 * MIB, TIB, 0, 0),
+        ];
+        if !known {
+            regions.iter_mut().for_each(|region| region.resident = None);
+        }
+        // At first nothing is known of it.
+        let unknown = vec![crate::synthetic::unknown(MMAP, MMAP + TIB)];
+        survey.snapshot(&snapshot(0, 1, unknown));
+        (1..20).for_each(|i| survey.snapshot(&snapshot(i, 1, regions.clone())));
+        survey
+    };
+    let shown = |survey: &Survey, choice: &AreaChoice| {
+        let mut areas: Vec<(u64, u64)> = survey
+            .areas(choice, 9)
+            .unwrap()
+            .iter()
+            .map(|a| ((a.start - MMAP) / MIB, a.range().size() / MIB))
+            .collect();
+        areas.sort_unstable();
+        areas
+    };
+    for choice in [AreaChoice::Hot, AreaChoice::All, AreaChoice::Named("anon".to_owned())] {
+        assert_eq!(shown(&recorded(0, true), &choice), [(0, 16), (half / MIB, 64)], "{choice:?}");
+    }
+    // Of one that is left out, it is the smaller.
+    assert_eq!(recorded(0, true).areas(&AreaChoice::All, 1).unwrap()[0].start, MMAP + half);
+    assert_eq!(shown(&recorded(3, true), &AreaChoice::All), [(0, 16), (half / MIB, 64)]);
+    // Whoever asks for addresses gets them; and what is there is not always known.
+    let range = AddrRange::new(MMAP, MMAP + TIB);
+    assert_eq!(shown(&recorded(0, true), &AreaChoice::Address(range)), [(0, TIB / MIB)]);
+    assert_eq!(shown(&recorded(0, false), &AreaChoice::All), [(0, TIB / MIB)]);
+    // In a sparse stretch may be most of what is there.
+    let mut survey = Survey::new(SurveyOptions::default());
+    let regions = vec![at(0, MIB, MIB, 0), at(MIB, half, 100 * MIB, 0)];
+    (0..20).for_each(|i| survey.snapshot(&snapshot(i, 1, regions.clone())));
+    assert_eq!(shown(&survey, &AreaChoice::All), [(0, half / MIB)]);
+}
