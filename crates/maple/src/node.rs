@@ -25,6 +25,9 @@ use crate::sync::{AtomicBool, AtomicPtr, Ordering};
 pub(crate) const SLOTS: usize = if cfg!(loom) { 4 } else { 30 };
 /// Nodes with fewer are merged with a neighbour, where they have one under the same parent.
 pub(crate) const MIN: usize = if cfg!(loom) { 2 } else { 10 };
+/// A neighbour takes a share of what is too much for a node if each holds no more than so many then: fuller ones would be full again
+/// soon, and two nodes be copied for each few stores.
+pub(crate) const SHARED: usize = if cfg!(loom) { 3 } else { 26 };
 const PIVOTS: usize = SLOTS + 1;
 
 /// A leaf, or the part that a branch has in common with one.

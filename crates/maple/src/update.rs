@@ -3,8 +3,9 @@
 //! An operation replaces the entries of a range by one. It goes from the leaves up. At each level it has a *group*: the nodes
 //! that lie next to each other from the one where the range begins to the one where it ends. The group's entries, as they are
 //! to be, are written to as few new nodes as hold them, and these are what the entries of the parents' group are replaced
-//! by. A group of too few entries takes the neighbour in. As soon as one node replaces one, its parent's slot is set,
-//! and the operation is done; at the latest the root is replaced.
+//! by. A group of too few entries takes the neighbour in; so does one of too many, if the neighbour has
+//! room. As soon as one node replaces one, its parent's slot is set, and the operation is done; at the latest the root is
+//! replaced.
 
 use core::ops::RangeInclusive;
 use core::ptr::NonNull;
@@ -15,7 +16,7 @@ use crate::alloc::NodeAlloc;
 use crate::draft::Draft;
 use crate::error::NoMemory;
 use crate::group::{Group, Part};
-use crate::node::{Entry, MIN, Node, SLOTS};
+use crate::node::{Entry, MIN, Node, SHARED, SLOTS};
 use crate::path::{MAX_LEVELS, Path, Step};
 use crate::replaced::Span;
 use crate::reserve::Reserve;
@@ -253,20 +254,23 @@ impl<V: Value, R: Reclaim, A: NodeAlloc> Writer<'_, V, R, A> {
             let (mut a, mut b) = unsafe { (span.low.step(level + 1), span.high.step(level + 1)) };
             // SAFETY: only this writer frees nodes.
             let (low_parent, high_parent) = unsafe { (a.node(), b.node()) };
-            if group.len() < MIN {
+            let (few, many) = (group.len() < MIN, group.len() > SLOTS);
+            if few || many {
                 // SAFETY: slots of a branch hold children, which only this writer frees.
                 let child = |parent: &Node, at| unsafe {
                     let child = NonNull::new_unchecked(parent.slot(at).cast::<Node>());
                     (child, child.as_ref().len())
                 };
-                if b.at + 1 < high_parent.len() {
+                // Of what is too much for its nodes a neighbour takes a share if it has room: then there is no more of them.
+                let fits = |len| few || group.len() + len <= group.len().div_ceil(SLOTS) * SHARED;
+                let after = (b.at + 1 < high_parent.len()).then(|| child(high_parent, b.at + 1));
+                let before = || (a.at > 0).then(|| child(low_parent, a.at - 1));
+                if let Some((neighbour, len)) = after.filter(|&(_, len)| fits(len)) {
                     b.at += 1;
-                    let (neighbour, len) = child(high_parent, b.at);
                     group.end(neighbour, 0, len);
                     span.take_after(level);
-                } else if a.at > 0 {
+                } else if let Some((neighbour, len)) = before().filter(|&(_, len)| fits(len)) {
                     a.at -= 1;
-                    let (neighbour, len) = child(low_parent, a.at);
                     group.begin_with(neighbour, len, low_parent.first(a.at, a.min));
                     span.take_before(level);
                 }

@@ -206,6 +206,29 @@ fn memory_is_what_the_readme_says() {
     assert_eq!(Counting::live(), 0);
 }
 
+/// As a program maps one area below the other. Halves of nodes that nothing is added to any more would be 2,600.
+#[test]
+fn stores_in_order_fill_nodes() {
+    const COUNT: u64 = 20_000;
+    for down in [false, true] {
+        let rcu = Rcu::for_threads();
+        let _joined = rcu.join().unwrap();
+        let tree = MapleTree::<_, _, Counting>::new_in(&rcu);
+        let mut writer = tree.try_write().unwrap();
+        for n in 0..COUNT {
+            writer.store(nth(if down { COUNT - 1 - n } else { n }), value(1)).unwrap();
+        }
+        writer.check();
+        rcu.barrier();
+        // Each range and its gap are two entries.
+        let (entries, live) = (2 * COUNT as isize, Counting::live());
+        assert!(live < entries / 20, "{live} nodes of {entries} entries, down: {down}");
+        drop(writer);
+        drop(tree);
+        assert_eq!(Counting::live(), 0);
+    }
+}
+
 #[test]
 fn an_occupied_range_is_left_alone() {
     with(|both| {

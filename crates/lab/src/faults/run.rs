@@ -214,12 +214,13 @@ fn touch(
     faults: &mut u64,
 ) -> Result<bool, Error> {
     for page in 0..OWN {
-        if stop.load(Ordering::Relaxed) {
-            return Ok(true);
-        }
         *faults += 1;
         space.fault(start + page * PAGE, Access::Write)?;
         quiet(rcu, *faults);
+        // After one, so that a thread that comes to run only when the slice is over has a rate too.
+        if stop.load(Ordering::Relaxed) {
+            return Ok(true);
+        }
     }
     Ok(false)
 }
@@ -228,7 +229,7 @@ fn touch(
 fn map(space: &Space<'_, '_>, rcu: &ThreadRcu, stop: &AtomicBool) -> Result<Mapped, Error> {
     let request = MapRequest { flags: MapFlags::NORESERVE, ..read_write(MAPPED) };
     let (mut done, mut stalled) = (Mapped::default(), 0);
-    while !stop.load(Ordering::Relaxed) {
+    loop {
         let start = Instant::now();
         let at = space.mmap(&request)?;
         done.held += start.elapsed();
@@ -250,8 +251,10 @@ fn map(space: &Space<'_, '_>, rcu: &ThreadRcu, stop: &AtomicBool) -> Result<Mapp
                 stalled = 0;
             }
         }
+        if stop.load(Ordering::Relaxed) {
+            return Ok(done);
+        }
     }
-    Ok(done)
 }
 
 #[cfg(test)]
