@@ -250,30 +250,6 @@ fn messages_say_what_is_used_and_what_is_not() {
     );
 }
 
-/// Three accesses in no time are not three billion a second.
-#[test]
-fn what_takes_no_time_took_an_aggregation() {
-    let line = "k 1 [0] 100.000000: damon:damon_aggregated: target_id=1 nr_regions=1 4096-8192: 3 4\n";
-    let json = r#"[{"target_id":1,"snapshots":[{"start_time":100000000000,"end_time":100000000000,"regions":[
-        {"start":4096,"end":8192,"nr_accesses":3}]}]}]"#;
-    for (text, aggr_us, start_ms) in
-        [(line, 0, 99_900), (line, 200_000, 99_800), (json, 0, 99_900), (json, 200_000, 99_800)]
-    {
-        let intervals = RecordedAttrs { aggr_us, ..RecordedAttrs::default() };
-        let (items, warnings) = read(text, &ReadOptions { intervals, ..ReadOptions::default() });
-        let found = &snapshots(&items)[0];
-        assert_eq!((found.start_ns / 1_000_000, found.end_ns / 1_000_000), (start_ms, 100_000), "{text}");
-        let assumed = warnings
-            .iter()
-            .any(|w| matches!(w, Warning::Assumed { what } if what.contains("how long they took")));
-        assert_eq!(assumed, aggr_us == 0 || text == json, "{warnings:?}");
-    }
-    // Two tell it.
-    let (items, warnings) =
-        read(&(line.to_owned() + &line.replace("100.0", "101.0")), &ReadOptions::default());
-    assert_eq!((snapshots(&items)[0].start_ns, warnings), (99_000_000_000, vec![]));
-}
-
 #[test]
 fn what_ends_before_it_begins_is_no_region() {
     let line = |range: &str| {

@@ -16,6 +16,10 @@ use std::cmp::Ordering;
 /// memory and what is accessed every tenth interval of 5 ms. A guess.
 const UNKNOWN_HZ: f64 = 20.0;
 
+/// Of a stretch of which less is in memory, nobody sees anything in a picture of it all: it is as good as a gap. A guess: a row of
+/// what is shown of a stretch is hardly less.
+pub(crate) const SPARSE: f64 = 1.0 / 1024.0;
+
 /// What was seen of a stretch of a target's addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Segment {
@@ -164,7 +168,8 @@ pub(crate) fn of_snapshot(
                 heat: seen * scale.hz(region),
                 aged: seen * f64::from(region.age) * aggr_s,
             };
-            let said = (region.accesses_bp(), region.age, region.seen_bp, region.resident == Some(0));
+            let there = (region.resident == Some(0), is_sparse(region));
+            let said = (region.accesses_bp(), region.age, region.seen_bp, there);
             let key = (region.range.start, said);
             match out.last_mut() {
                 Some(last) if previous == Some(key) => last.absorb(&segment),
@@ -199,6 +204,11 @@ pub(crate) const ABSENT: f64 = 1e-6;
 pub(crate) fn unknown_of(region: &RegionSnapshot, unseen: f64) -> (f64, f64) {
     let absent = if unseen > 0.0 { absent(region) * unseen } else { 0.0 };
     (unseen - absent, absent)
+}
+
+/// Whether it is known that as good as nothing of a region is there: idle memory beside it that is there is something else.
+fn is_sparse(region: &RegionSnapshot) -> bool {
+    region.resident.is_some_and(|there| (there as f64) < SPARSE * region.range.size() as f64)
 }
 
 /// Share of a region that is known not to be there.

@@ -49,8 +49,6 @@ pub(crate) struct SpoolReader {
     repeated: u64,
     /// Regions of which others of their target have a part.
     overlapping: u64,
-    /// Snapshots that end when they begin, or of which neither is known.
-    timeless: u64,
     /// The input was read to its end, and that was not handed out yet.
     whole: bool,
     warnings: Vec<Warning>,
@@ -151,7 +149,6 @@ impl SpoolReader {
             last_ns: 0,
             repeated: 0,
             overlapping: 0,
-            timeless: 0,
             whole,
             warnings,
         })
@@ -187,12 +184,6 @@ impl SpoolReader {
                 continue;
             }
             head.start_ns = start_ns;
-            if head.start_ns >= head.end_ns {
-                // Accesses in no time would be as many a second as can be written.
-                let aggr_us = if intervals.aggr_us > 0 { intervals.aggr_us } else { DEFAULT_AGGR_US };
-                head.start_ns = head.end_ns.saturating_sub(aggr_us.saturating_mul(1000));
-                self.timeless += 1;
-            }
             complete(head, intervals, self.highest);
             self.overlapping += head.targets.iter_mut().map(|t| disjoint(&mut t.regions)).sum::<u64>();
             return Ok(true);
@@ -233,9 +224,6 @@ impl SpoolReader {
         Ok(true)
     }
 }
-
-/// The aggregation interval of DAMON, us, where nothing else is known of one.
-const DEFAULT_AGGR_US: u64 = 100_000;
 
 /// The least ratio of the aggregation interval that is told to the distance of snapshots, either way, at which one of them is
 /// doubted: monitors come late. A guess.
@@ -442,13 +430,6 @@ impl ItemReader for SpoolReader {
         if self.repeated > 0 {
             let what = "snapshots of a target and a time that the file holds more than once";
             self.warnings.push(Warning::Skipped { count: std::mem::take(&mut self.repeated), what });
-        }
-        if self.timeless > 0 {
-            let (timeless, ms) = (std::mem::take(&mut self.timeless), ms(DEFAULT_AGGR_US));
-            let what = format!(
-                "of {timeless} of its snapshots it does not follow how long they took: --aggr, or {ms} ms (DAMON's default), is assumed"
-            );
-            self.warnings.push(Warning::Assumed { what });
         }
         if self.overlapping > 0 {
             let what = "parts of regions that others of the same target and time lie over";

@@ -7,7 +7,7 @@
 use super::UnknownWord;
 use super::layouts::Layouts;
 use crate::names::NameBook;
-use crate::segments::Segment;
+use crate::segments::{SPARSE, Segment};
 use crate::space::{Space, is_object};
 use crate::units::{self, counted};
 use isotherm_damon::{AddrRange, TargetId};
@@ -19,10 +19,6 @@ const MIN_PANEL: u64 = 64 << 10;
 /// A gap that no area spans unless more than that is mapped: those between libraries are smaller. Where addresses are
 /// randomised, those between a program, its heap and its libraries are mostly larger. A guess.
 const HUGE_GAP: u64 = 64 << 20;
-
-/// Of a wider stretch than that of which less is in memory, nobody sees anything in a picture of it all: it is as good as a gap. A
-/// guess: a row of what is shown of a stretch is hardly less.
-const SPARSE: f64 = 1.0 / 1024.0;
 
 /// The share of an area from which on gaps between mappings are worth a word. A guess.
 const GAPS: f64 = 0.1;
