@@ -267,7 +267,7 @@ fn swarm(nr_targets: u64, changing: u64, index: u64) -> Snapshot {
             seen_bp: 5020,
             exposure: 40,
             resident: Some(4096 * i),
-            idle_bp: if i % 2 == 0 { 0 } else { 7000 },
+            idle_bp: if i.is_multiple_of(2) { 0 } else { 7000 },
         };
         let regions = (0..8).map(region).collect();
         TargetSnapshot { id: TargetId(5000 + id), regions, steady: !moves && index > 1 }
