@@ -452,11 +452,11 @@ impl Cell {
     }
 
     /// Of an open window some pages were accessed, and for long none of those that it has left: the cell's evidence, `before` the
-    /// last of that came, is of the former. False if there are none.
+    /// last of that came, is of the former. False if there are none, or if it takes a sweep to clear them.
     fn narrow(&mut self, before: Evidence) -> bool {
         let of = self.focus.of(self.opened);
         let accessed = of & !self.window;
-        if accessed == 0 {
+        if accessed == 0 || self.shared {
             return false;
         }
         self.evidence = Evidence { idle: 0.0, luck: 1.0, ..before };

@@ -200,7 +200,7 @@ fn join(parts: &[Part<'_>], rungs: &[u8], walls: &[usize], stretches: &mut Vec<S
                 stretch.lead = lead as u8;
                 let before = (cell.present & ((1 << lead) - 1)).count_ones();
                 stretch.pages -= before;
-                sorted.last_mut().into_iter().for_each(|(of, _)| *of -= before);
+                sorted.last_mut().into_iter().for_each(|(of, _)| *of = of.saturating_sub(before));
             }
             let tail = edge.map_or(0, |(_, focus)| focus.leading_zeros());
             stretch.tail = tail as u8;

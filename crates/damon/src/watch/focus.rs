@@ -46,7 +46,9 @@ impl Focus {
     /// Those of the pages that are there that are accessed, if enough windows told: all of them where it was others each time.
     pub fn sorted(&self, present: u64) -> Option<u64> {
         match self.known() {
-            None => (self.windows > 2).then_some(present),
+            None => {
+                (self.windows > 2 || self.windows > 0 && self.seen & present == present).then_some(present)
+            }
             Some(pages) => Some(pages & present),
         }
     }

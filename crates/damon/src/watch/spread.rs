@@ -30,7 +30,7 @@ pub(super) fn spread_results(target: &mut Watched, now: u64, longest: u64, tunin
         // of their pages.
         let sparse = stretch.idle > tuning.sparse;
         let focused: Vec<(AddrRange, cell::Window)>;
-        let mine = match sparse && mine.iter().any(|(_, w)| w.is_focus != sparse) {
+        let mine = match sparse && mine.iter().any(|(_, w)| !w.is_focus) {
             true => {
                 focused = mine.iter().filter(|(_, w)| w.is_focus).copied().collect();
                 focused.as_slice()

@@ -383,7 +383,9 @@ impl Watched {
             if before.rate() > tuning.active && !window.is_rest {
                 // A cell with a border in it tells of both sides, so of neither.
                 // Nor does one of which it was just found that it is of other pages.
-                let is_of_these = cell.focus.known() == focus && (focus.is_some() || step_at(cell).is_none());
+                // One that fell silent has none any more.
+                let is_of_these = window.verdict == Verdict::Silent && focus.is_some()
+                    || cell.focus.known() == focus && (focus.is_some() || step_at(cell).is_none());
                 if block_is_huge || is_of_these {
                     let size = if block_is_huge { BLOCK_SIZE } else { CELL_SIZE };
                     self.results.push((AddrRange::new(addr, addr + size), window));

@@ -359,6 +359,7 @@ impl BlockOperations for Pte {
         found.resize(ids.len(), None);
         let mut listed = core::mem::take(&mut self.listed);
         listed.clear();
+        self.listed_is_new = false;
         if ids.len() >= WORTH_A_LIST
             && ids.len() * CHEAPER_LISTED >= self.nr_listed
             && self.list_processes(&mut listed)

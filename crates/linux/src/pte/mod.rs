@@ -101,10 +101,10 @@ pub struct Pte {
     keeps_large: bool,
     execed: Vec<TargetId>,
     refused: Vec<(TargetId, io::Error)>,
-    /// The last list of all processes, by pid, and how many there were.
-    /// The last list that was made to tell who ran, by pid, and whether it was told to others.
+    /// The last list that was made to tell who ran, by pid, and whether it was told to nobody else yet.
     listed: Vec<ListedProcess>,
     listed_is_new: bool,
+    /// How many processes the last list of all had.
     nr_listed: usize,
     error: Option<io::Error>,
 }

@@ -333,6 +333,8 @@ impl Chores {
         now_ns: u64,
         interval: Duration,
     ) {
+        // No more than that, as what comes first comes before new processes are taken in.
+        let mut left = LOOKS_A_STEP / 2;
         for process in listed {
             let Some((&id, target)) =
                 by_pid.get(&process.pid).and_then(|id| Some((id, targets.get_mut(id)?)))
@@ -349,7 +351,8 @@ impl Chores {
             let runs = process.ran.now
                 || !process.is_whole
                 || before.is_some_and(|before| before.mark != process.ran.mark);
-            if runs {
+            if runs && left > 0 {
+                left -= 1;
                 self.read_first(id);
             } else {
                 self.read(id);

@@ -502,6 +502,7 @@ impl Session {
         target.maps.invalidate();
         (target.began_ns, target.next_look_ns) =
             (now, now.saturating_add(chores::first_look(self.options.update)));
+        target.next_read_ns = target.next_look_ns;
         self.source.execed(id);
         if let Some(engine) = &self.schemes {
             lock(engine).execed(id);

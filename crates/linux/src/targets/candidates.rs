@@ -184,7 +184,11 @@ impl Candidates {
             new |= before.is_none();
             // A mark is CPU time, but for a few.
             waiting.ran_ns = before.map_or(0, |before| process.ran.mark.saturating_sub(before.mark));
-            let runs = process.ran.now || !process.is_whole || waiting.ran_ns > 0;
+            if !process.is_whole {
+                // What its other threads ran is not known: it may be most of all.
+                waiting.ran_ns = u64::MAX;
+            }
+            let runs = process.ran.now || waiting.ran_ns > 0;
             waiting.runs = if runs { GOES_ON.min(waiting.own_runs + 1) } else { 0 };
             waiting.own_runs = waiting.runs;
             if runs {
@@ -303,6 +307,13 @@ mod tests {
             [11, 10, 13, 12],
             "10 is the parent of one that runs more than 12"
         );
+        // Of one with several threads the list does not tell how much those ran.
+        [20, 21].into_iter().for_each(|pid| candidates.push(candidate(pid, 1)));
+        for mark in [5, 900] {
+            let threads = ListedProcess { is_whole: false, ..listed(21, 5, false) };
+            candidates.put_running_first(&[listed(20, mark, false), threads]);
+        }
+        assert_eq!(order(&mut candidates), [21, 20]);
     }
 
     #[test]

@@ -188,19 +188,9 @@ impl Holdings {
         self.space.clip(target, &mut self.mapped);
         for region in self.mapped.regions.iter().filter(|region| !region.range.is_empty()) {
             let size = region.range.size() as f64;
-            // Which of its pages are in use is not recorded: it is as much as if they lay first.
             let in_use = share_in_use(region);
-            let border = match region.idle_bp {
-                0 => region.range.end,
-                _ => (region.range.start + (size * in_use) as u64).max(region.range.start + 1),
-            };
-            for (range, of) in [
-                (AddrRange::new(region.range.start, border), 1.0 / in_use),
-                (AddrRange::new(border, region.range.end), 0.0),
-            ] {
-                if range.is_empty() {
-                    continue;
-                }
+            for (range, used) in in_use_first(region.range, in_use) {
+                let of = if used { 1.0 / in_use } else { 0.0 };
                 let p = if max_bp > 0.0 { region.accesses_bp() as f64 / max_bp * of } else { 0.0 };
                 let hz = rates.hz(region) * of;
                 let per_s =
@@ -278,6 +268,29 @@ impl Holdings {
         self.names.insert(mappings.target, disjoint(&mappings.maps));
         self.space.forget_unmapped(&mut self.objects_left);
     }
+}
+
+/// Of pages in use that lie apart it is not recorded which those are: it counts as much if they are the first of each stretch. Those
+/// stretches lie where they lie whatever the regions' borders, so that what was in use a moment ago is what is in use now. Regions of
+/// which nothing is idle are whole.
+fn in_use_first(range: AddrRange, in_use: f64) -> impl Iterator<Item = (AddrRange, bool)> {
+    // The cells of the monitor; larger ones where they would be very many.
+    let stretch =
+        if in_use < 1.0 { (range.size() >> 8).next_power_of_two().max(256 << 10) } else { u64::MAX };
+    let mut at = range.start;
+    let pairs = std::iter::from_fn(move || {
+        let start = at;
+        if start >= range.end {
+            return None;
+        }
+        let end = (start - start % stretch).saturating_add(stretch).min(range.end);
+        at = end;
+        // Of a part too: of all there are as many pages as the share says.
+        let border = start + ((end - start) as f64 * in_use).ceil() as u64;
+        let border = border.min(end);
+        Some([(AddrRange::new(start, border), true), (AddrRange::new(border, end), false)])
+    });
+    pairs.flatten().filter(|(range, _)| !range.is_empty())
 }
 
 /// Sorts parts, and cuts off what lies under another.

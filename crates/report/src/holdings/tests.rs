@@ -51,6 +51,29 @@ fn pages_between_those_in_use_are_cold() {
     assert_eq!(figures.cold(), [Some(9 * MIB), Some(9 * MIB), None]);
 }
 
+/// The same whose regions' borders come and go, as does what is known of how many are in use.
+#[test]
+fn pages_that_lie_apart_are_the_same_ones_whatever_the_borders() {
+    let apart = |from: u64, to: u64, idle_bp| RegionSnapshot {
+        nr_accesses: 1,
+        nr_accesses_bp: 10_000,
+        idle_bp,
+        ..region(from * MIB / 4, to * MIB / 4, 0)
+    };
+    let mut list = Vec::new();
+    for i in 0..70 {
+        let (first, second) = (7 + i * 5 % 13, 27 + i * 7 % 29);
+        let idle = |part: u64| 8700 + ((i * 3 + part) % 5 * 20) as u16;
+        let regions = [(0, first, 0), (first, second, 1), (second, 64, 2)];
+        list.extend(span(i, 1, &regions.map(|(from, to, part)| apart(from, to, idle(part)))));
+    }
+    let figures = held(&list).totals();
+    let [one, ten, sixty] = figures.working_sets().map(|ws| ws.unwrap() as f64 / MIB as f64);
+    assert!((1.9..2.1).contains(&one), "{one} MiB of 16 within a second");
+    assert!(ten < 2.3 && sixty < 2.3, "{ten} and {sixty} MiB within 10 and 60");
+    assert!(figures.cold_10s.unwrap() > 13 * MIB, "{:?}", figures.cold());
+}
+
 #[test]
 fn what_was_in_use_a_while_ago_belongs_to_the_longer_windows() {
     let mut list = span(0, 30, &[region(0, MIB, 20), region(MIB, 4 * MIB, 0)]);

@@ -134,7 +134,9 @@ impl Definition {
                     };
                     // A rate asked for in decimals must not miss the count it is meant to name.
                     let least_bp = least_bp * (1.0 - 1e-9);
-                    f64::from(u8::from(region.accesses_bp() as f64 >= least_bp))
+                    // By the rate of those of its pages that are in use, and they are what counts.
+                    let in_use = share_in_use(region);
+                    if region.accesses_bp() as f64 / in_use >= least_bp { in_use } else { 0.0 }
                 }
             };
             known += size
