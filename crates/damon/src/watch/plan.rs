@@ -77,14 +77,11 @@ impl Watch {
             self.hurried = step.now;
         }
         let needed = if changes { self.round / 2 } else { self.round };
-        // The less waits, the less of what there is goes to it. What was forgotten waits too: where hot memory is in many pieces
-        // checks of all of them would take all there is, and what is not checked would be unknown for good.
+        // The less waits, the less of what there is goes to it.
         let seen: usize = self.targets.iter().map(|t| t.census.watching + t.census.lit).sum();
-        let forgotten: usize =
-            self.targets.iter().filter(|t| !t.activity.is_still()).map(|t| t.census.forgotten).sum();
-        let share = match waiting + forgotten {
+        let share = match waiting {
             0 => 100,
-            waiting if 8 * waiting < seen => (100 + tuning.checks_share) / 2,
+            _ if 8 * waiting < seen => (100 + tuning.checks_share) / 2,
             _ => tuning.checks_share / part,
         };
         let mut for_checks = (spend * share / 100).max(1);

@@ -26,17 +26,6 @@ pub(super) fn spread_results(target: &mut Watched, now: u64, longest: u64, tunin
         let end = rest.partition_point(|(cell, _)| cell.start < stretch.range.end);
         let mine = rest.get(start..end).unwrap_or_default();
         rest = rest.get(end..).unwrap_or_default();
-        // Where pages that are accessed lie apart, cells of which it is not known yet which those are tell another rate: that of all
-        // of their pages.
-        let sparse = stretch.idle > tuning.sparse;
-        let focused: Vec<(AddrRange, cell::Window)>;
-        let mine = match sparse && mine.iter().any(|(_, w)| !w.is_focus) {
-            true => {
-                focused = mine.iter().filter(|(_, w)| w.is_focus).copied().collect();
-                focused.as_slice()
-            }
-            false => mine,
-        };
         if mine.is_empty() || !stretch.is_hot(tuning) {
             continue;
         }
@@ -127,10 +116,7 @@ pub(super) fn spread_results(target: &mut Watched, now: u64, longest: u64, tunin
         for_cells(&mut target.blocks, stretch.range, |addr, cell| {
             // What was seen of its cells since it was drawn may set some of them apart.
             let is_checked = is_mixed && mine.iter().any(|(checked, _)| checked.contains(addr));
-            let is_of_these = !sparse || cell.focus.known().is_some();
-            if is_checked
-                || is_of_these && cell.evidence.hits > 0.0 && cell.evidence.is_like(believed, tuning)
-            {
+            if is_checked || cell.evidence.hits > 0.0 && cell.evidence.is_like(believed, tuning) {
                 let of = match split {
                     Some(split) if addr < split.at => side(split.left),
                     Some(split) => side(split.right),
@@ -205,7 +191,6 @@ mod tests {
                 verdict: Verdict::Surprise,
                 believed: 0.4,
                 late: false,
-                is_focus: false,
             };
             target.results.push((AddrRange::new(start, start + CELL_SIZE), window));
         }

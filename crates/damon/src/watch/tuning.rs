@@ -197,8 +197,6 @@ table! {
     /// Cells of a target whose folios are larger than a check, from which on all its checks are of whole cells: each finds out by a
     /// check that tells nothing.
     larger_folios: u32 = 8, without 1e9;
-    /// Share of idle pages of a stretch from which on its rate is that of the others. A guess.
-    sparse: f32 = 0.2, without 1.0;
     /// Share of what may be cleared that checks of hot memory may take while other memory waits to be seen at all, percent.
     checks_share: usize = 30, without 100.0;
     /// Of what checks leave, the share that what was accessed and is forgotten gets before anything else, percent.
