@@ -107,6 +107,9 @@ impl Evidence {
         let is_first = self.hits < tuning.next_to_none && self.exposure > 0.0;
         if is_first && (0..runs).fold(1.0, |chance, _| chance * late) < tuning.first {
             self.begin(share, length, now, tuning);
+            // When in the window they began is not known.
+            let kept = (tuning.began / self.exposure).min(1.0);
+            (self.hits, self.exposure) = (self.hits * kept, self.exposure * kept);
             return Verdict::Surprise;
         }
         // Where some of many pages are hit, each speaks for itself, and a share so different is no chance, unless they are few.
