@@ -9,7 +9,6 @@ use isotherm_report::units::parse_size;
 use isotherm_schemes::Format;
 use isotherm_schemes::trial::Throughput;
 use std::path::PathBuf;
-use std::time::Duration;
 
 #[derive(Debug, Subcommand)]
 pub enum SchemeCommand {
