@@ -34,7 +34,6 @@ impl When {
         match time {
             Selection::Last => Self::Last,
             Selection::At(moment) => Self::Moment(moment),
-            Selection::Between(from, to) if from == to => Self::Moment(from),
             Selection::Between(Duration::ZERO, Duration::MAX) => Self::Always,
             Selection::Between(from, to) => {
                 let bound = |time: Duration, open: Duration| (time != open).then_some(time);

@@ -29,8 +29,8 @@ const MORE_UNKNOWN: f64 = 0.02;
 
 /// Blocks in which the monitor missed so much more of its sampling intervals than in the best one are left out. Of 21 recordings of
 /// 15 s of a Python program that goes over an array, made while programs were built on the same processors, compared in pairs whose
-/// hot set differed by a tenth, this finds 90 of 110 instead of 80, and takes none of 100 of the same for different; with less
-/// (.02 to .1), or where more than [`MOST_LATE`] may go, too few blocks stay to tell how much they scatter.
+/// hot set differed by a tenth, this finds 100 of 110 instead of 90, and takes none of 100 of the same for different; with .02, or
+/// where more than [`MOST_LATE`] may go, too few blocks stay to tell how much they scatter.
 const MORE_MISSED: f64 = 0.15;
 
 /// No more than this share of the blocks is left out for that.
