@@ -28,6 +28,9 @@ fn piece() -> impl Strategy<Value = Piece> {
     })
 }
 
+/// The name of a window, and its working set.
+type WorkingSet = (&'static str, fn(&Figures) -> Option<u64>);
+
 const PAGE: u64 = 4096;
 
 /// Regions one after the other from `at` on.
@@ -98,7 +101,7 @@ proptest! {
         let objects = holdings.objects();
         prop_assert_eq!(objects.len(), 1);
         let object = objects[0].figures;
-        let windows: [(&str, fn(&Figures) -> Option<u64>); 3] =
+        let windows: [WorkingSet; 3] =
             [("1 s", |f| Some(f.ws_1s)), ("10 s", |f| f.ws_10s), ("60 s", |f| f.ws_60s)];
         let rounding = targets.len() as u64 + 1;
         for (name, of) in windows {
