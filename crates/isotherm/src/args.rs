@@ -32,6 +32,8 @@ pub use frames::{FramesArgs, FramesPart};
 pub use holdings::{InfoArgs, SummaryArgs};
 pub use lab::{AccuracyArgs, OvercommitArgs, OvercommitPart, OverheadArgs, ReferenceName};
 pub use monitor::MonitorArgs;
+#[cfg(test)]
+pub use report::parse_selection;
 pub use report::{
     AccessArgs, ConvertArgs, HeatmapArgs, HtmlArgs, InputArgs, RawArgs, ReportCommand, TrendArgs,
 };

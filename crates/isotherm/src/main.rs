@@ -57,6 +57,8 @@ fn main() -> ExitCode {
         unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     }
     match commands::run(cli) {
+        // What was made is of what is left: a script must not take it for all.
+        Ok(code) if code == ExitCode::SUCCESS && reading::is_lost() => ExitCode::FAILURE,
         Ok(code) => code,
         Err(error) if error.is::<Unread>() => ExitCode::from(reader::LEFT),
         Err(error) => {

@@ -10,11 +10,13 @@ use isotherm_record::{
     Error, Format, Item, ItemReader, ReadOptions, RecordedAttrs, Warning, is_own, open_joined, printable,
 };
 use isotherm_report::Accumulate;
+use isotherm_report::access::Selection;
 use isotherm_report::provenance::Reading;
-use isotherm_report::units::{Bounds, format_time};
+use isotherm_report::units::format_time;
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use window::{When, Window};
 
@@ -83,9 +85,9 @@ impl Recording {
         self
     }
 
-    /// Leaves out the snapshots outside of `window`, from the recording's start; of a moment all but one.
-    pub fn within(mut self, window: Option<Bounds<Duration>>) -> Self {
-        self.when = window.map_or(When::Always, When::within);
+    /// Leaves out the snapshots outside of `time`, from the recording's start; of a moment all but one.
+    pub fn within(mut self, time: Option<Selection>) -> Self {
+        self.when = time.map_or(When::Always, When::selected);
         self
     }
 
@@ -289,8 +291,25 @@ impl std::fmt::Display for NoRecording {
 
 impl std::error::Error for NoRecording {}
 
+/// Whether part of a recording that was read is lost.
+static LOST: AtomicBool = AtomicBool::new(false);
+
+/// Whether part of any recording that was read so far is lost, beyond what a file that was cut lacks at its end. What is made of
+/// the rest is made, and the status is that of a failure.
+pub fn is_lost() -> bool {
+    LOST.load(Ordering::Relaxed)
+}
+
+/// Whether something is lost that was recorded. A file that was cut, or whose recorder still runs, is whole up to its end.
+fn is_loss(warning: &Warning) -> bool {
+    matches!(warning, Warning::Damaged { .. } | Warning::Stopped { .. } | Warning::HeaderLost)
+}
+
 /// Says what is wrong with a file, and what was chosen from it.
 pub fn tell(path: &Path, warnings: &[Warning]) {
+    if warnings.iter().any(is_loss) {
+        LOST.store(true, Ordering::Relaxed);
+    }
     for warning in warnings {
         let path = path.display();
         match warning {

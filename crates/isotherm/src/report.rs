@@ -18,14 +18,13 @@ use isotherm_report::heatmap::{
 use isotherm_report::json;
 use isotherm_report::raw::{RawFormat, RawWriter};
 use isotherm_report::trend::{self, ChartOptions, Measure, TextOptions, TrendAnalysis, TrendOptions};
-use isotherm_report::units::{Bounds, Rate, format_rate};
+use isotherm_report::units::{Rate, format_rate};
 use serde::Serialize;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
 
 /// Runs the command.
 ///
@@ -50,11 +49,7 @@ fn access(args: &AccessArgs) -> anyhow::Result<()> {
     let mut recording = match args.time {
         Selection::Last => Recording::new(&args.input),
         Selection::At(moment) => Recording::new(&args.input).at(moment),
-        Selection::Between(from, to) => {
-            let bound = |time: Duration, open: Duration| (time != open).then_some(time);
-            let bounds = Bounds { min: bound(from, Duration::ZERO), max: bound(to, Duration::MAX) };
-            Recording::new(&args.input).within(Some(bounds))
-        }
+        between @ Selection::Between(..) => Recording::new(&args.input).within(Some(between)),
     };
     let targets = recording.targets(&args.input.target)?;
     // What people look for stands on top: large, hot, old.
@@ -71,6 +66,7 @@ fn access(args: &AccessArgs) -> anyhow::Result<()> {
             targets: targets.iter().map(|id| id.0).collect(),
             mapping: args.mapping.clone(),
             unknown: args.unknown,
+            ..Pattern::default()
         },
         by: args.by,
         sort: args.sort,

@@ -287,3 +287,27 @@ fn a_million_samples_an_aggregation_are_told_from_half_of_them() {
     let summary = run(dir, &long).json();
     assert_eq!(summary["totals"]["hot"].as_f64(), Some(2.0 * 1_048_576.0), "{}", summary["totals"]);
 }
+
+/// One snapshot of a format without start times: for how long its accesses were counted nothing tells. Of a nanosecond, as it once
+/// was, seven of them are 7 GHz.
+#[test]
+fn a_lone_snapshot_of_unknown_length_is_told_to_be_taken_for_an_aggregation() {
+    let dir = tempdir().unwrap();
+    let dir = dir.path();
+    let mut file = b"damon_recfmt_ver".to_vec();
+    file.extend(2_i32.to_le_bytes());
+    file.extend([100_i64, 0].iter().flat_map(|n| n.to_le_bytes()));
+    file.extend(1_u32.to_le_bytes());
+    file.extend(7_u64.to_le_bytes());
+    file.extend(1_u32.to_le_bytes());
+    file.extend([0x10_0000_u64, 0x20_0000].iter().flat_map(|n| n.to_le_bytes()));
+    file.extend(7_u32.to_le_bytes());
+    std::fs::write(dir.join("lone.damon"), &file).unwrap();
+    let access = |more: &[&str]| {
+        let done = run(dir, &[&["report", "access", "-i", "lone.damon", "--json"], more].concat());
+        (done.err.contains("100 ms is assumed"), done.json()["targets"][0]["regions"][0]["rate_hz"].clone())
+    };
+    assert_eq!(access(&[]), (true, 70.0.into()));
+    assert_eq!(access(&["--aggr", "1s"]), (false, 7.0.into()));
+    assert_eq!(access(&["--sample", "5ms", "--aggr", "100ms"]), (false, 70.0.into()));
+}

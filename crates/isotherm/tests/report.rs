@@ -559,6 +559,28 @@ fn a_damaged_recording_is_used_as_far_as_it_goes_and_the_report_says_so() {
     };
     assert_eq!(count("rest.rec"), count("cut.rec"));
     assert!(count("cut.rec") > 1000);
+    // What is lost in the middle was recorded, and is missed: all that is left is shown, and a script is told.
+    let mut damaged = whole.clone();
+    damaged[whole.len() / 2..whole.len() / 2 + 64].iter_mut().for_each(|byte| *byte ^= 0x5a);
+    std::fs::write(dir.join("bad.rec"), &damaged).unwrap();
+    for args in [
+        &["report", "access", "-i", "bad.rec"][..],
+        &["report", "heatmap", "-i", "bad.rec"],
+        &["report", "wss", "-i", "bad.rec"],
+        &["report", "raw", "-i", "bad.rec"],
+        &["report", "summary", "-i", "bad.rec"],
+        &["report", "info", "-i", "bad.rec"],
+        &["report", "html", "-i", "bad.rec", "-o", "bad.html"],
+        &["convert", "bad.rec", "left.rec"],
+        &["report", "diff", "bad.rec", "rest.rec"],
+    ] {
+        let done = run(dir, args);
+        assert!(done.err.contains("are damaged"), "{args:?}: {}", done.err);
+        assert_eq!(done.status.code(), Some(1), "{args:?}: {}", done.err);
+    }
+    assert!(run(dir, &["report", "raw", "-i", "left.rec"]).ok().lines().count() > 1000);
+    let same = run(dir, &["report", "diff", "--exit-code", "bad.rec", "left.rec"]);
+    assert_ne!(same.status.code(), Some(0), "{}{}", same.out, same.err);
 }
 
 #[test]

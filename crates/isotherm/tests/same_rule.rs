@@ -71,10 +71,18 @@ fn a_moment_is_of_one_snapshot_in_all_reports() {
     // The heap's use tells which snapshot it is.
     recording(dir, "isotherm.rec", &[1, 2, 3, 4, 5]);
     let json = |args: &[&str]| run(dir, &[&["report"], args, &["--json"]].concat()).json();
-    for (time, used) in
-        [("0s", 1), ("0", 1), ("1ns", 1), ("1s", 1), ("1001ms", 2), ("2500ms", 3), ("5s", 5), ("5500ms", 5)]
-    {
-        let span = format!("{time}..{time}");
+    for (time, used) in [
+        ("0s", 1),
+        ("0", 1),
+        ("1ns", 1),
+        ("1s", 1),
+        ("1001ms", 2),
+        ("2500ms", 3),
+        ("5s", 5),
+        ("5500ms", 5),
+        ("last", 5),
+    ] {
+        let span = if time == "last" { time.to_owned() } else { format!("{time}..{time}") };
         for when in [time, span.as_str()] {
             let access = json(&["access", "--rate", "100%", "--time", when]);
             assert_eq!(access["totals"]["bytes"], used * MIB, "access {when}");

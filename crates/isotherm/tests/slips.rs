@@ -148,7 +148,11 @@ fn zeros_are_no_recording_whatever_their_name() {
     bytes.extend(fs::read(dir.path().join("a.rec")).unwrap());
     fs::write(dir.path().join("late.rec"), bytes).unwrap();
     run(dir.path(), &["report", "info", "-i", "late.rec"]).fails(1, &["begins with zeros"]);
-    run(dir.path(), &["report", "info", "-i", "late.rec", "--from", "rec"]).ok();
+    let late = run(dir.path(), &["report", "info", "-i", "late.rec", "--from", "rec"]);
+    assert!(
+        late.out.contains("snapshots") && late.status.code() == Some(1),
+        "what is lost is missed: {late:?}"
+    );
 }
 
 #[test]

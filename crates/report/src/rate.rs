@@ -66,6 +66,9 @@ pub(crate) fn share_accessed_by_rate(region: &RegionSnapshot, hz: f64, seconds: 
 /// more than a late aggregation, less than the shortest time after which anything is called cold.
 pub const GAP_S: f64 = 2.0;
 
+/// DAMON's default aggregation interval.
+const DEFAULT_AGGR_NS: u64 = 100_000_000;
+
 /// The time a snapshot stands for, `(start, end)` in ns with `start < end`.
 ///
 /// Most often that is what [`recorded_ns`] returns. A snapshot that took more than [`GAP_S`] longer than its sampling
@@ -79,13 +82,17 @@ pub fn interval_ns(snapshot: &Snapshot) -> (u64, u64) {
 }
 
 /// From when to when a snapshot was taken, `(start, end)` in ns with `start < end`. Where a recording gives no length (a
-/// single snapshot of a format without start times), the aggregation interval before its end, at least 1 ns.
+/// single snapshot of a format without start times), the aggregation interval before its end; where that is not known either, DAMON's
+/// default of 100 ms; at least 1 ns.
 pub fn recorded_ns(snapshot: &Snapshot) -> (u64, u64) {
     if snapshot.start_ns < snapshot.end_ns {
         return (snapshot.start_ns, snapshot.end_ns);
     }
     let end = snapshot.end_ns.max(1);
-    let aggr = snapshot.sample_ns.saturating_mul(u64::from(snapshot.max_nr_accesses)).max(1);
+    let aggr = match snapshot.sample_ns.saturating_mul(u64::from(snapshot.max_nr_accesses)) {
+        0 => DEFAULT_AGGR_NS,
+        aggr => aggr,
+    };
     (end.saturating_sub(aggr), end)
 }
 
@@ -128,6 +135,13 @@ mod tests {
         assert_eq!(interval_ns(&snapshot), (1, 5));
         snapshot.end_ns = 0;
         assert_eq!(interval_ns(&snapshot), (0, 1));
+    }
+
+    #[test]
+    fn of_a_snapshot_without_length_and_interval_the_default_is_taken() {
+        let snapshot = Snapshot { start_ns: 5_000_000_000, end_ns: 5_000_000_000, ..Snapshot::default() };
+        assert_eq!(interval_ns(&snapshot), (4_900_000_000, 5_000_000_000));
+        assert!((RateScale::of(&snapshot).hz(&region(7)) - 70.0).abs() < 1e-9, "not 7 GHz");
     }
 
     #[test]

@@ -130,14 +130,17 @@ impl Segment {
 }
 
 /// Replaces `out` by the segments of `snapshot`, sorted and disjoint, neighbours of equal count and age joined, but for what
-/// is there and what is not. Each stands for so many `seconds`.
+/// is there and what is not. Each stands for so many `seconds`. More than `most` are reduced to as many, as [`reduce`] does with gaps
+/// of at most `widest`; returns the heat lost with them.
 pub(crate) fn of_snapshot(
     snapshot: &Snapshot,
     seconds: f64,
     mut wanted: impl FnMut(TargetId) -> bool,
+    (most, widest): (usize, u64),
     out: &mut Vec<Segment>,
-) {
+) -> f64 {
     out.clear();
+    let (mut lost, mut in_order) = (0.0, true);
     let scale = RateScale::of(snapshot);
     let (start, end) = interval_ns(snapshot);
     let aggr_s = match snapshot.sample_ns.saturating_mul(u64::from(snapshot.max_nr_accesses)) {
@@ -173,7 +176,14 @@ pub(crate) fn of_snapshot(
             let key = (region.range.start, said);
             match out.last_mut() {
                 Some(last) if previous == Some(key) => last.absorb(&segment),
-                _ => out.push(segment),
+                last => {
+                    in_order &= last.is_none_or(|last| last.order(&segment) != Ordering::Greater);
+                    out.push(segment);
+                }
+            }
+            // All of a million of them at once would take a hundred megabytes.
+            if in_order && out.len() >= most.saturating_mul(2) {
+                lost += reduce(out, most, widest);
             }
             previous = Some((region.range.end, said));
         }
@@ -193,6 +203,12 @@ pub(crate) fn of_snapshot(
         floor = Some((segment.target, segment.range.end));
     }
     out.retain(|s| !s.range.is_empty());
+    if out.len() > most {
+        // Laid over others as they are they would take several times as much.
+        lost += reduce(out, most, widest);
+        out.shrink_to(most);
+    }
+    lost
 }
 
 /// The weight of what could not be observed and is not there, beside that of what was observed: it is known not to be accessed, and

@@ -17,11 +17,12 @@ mean over time of the working set (accessed at least once within 1 s) and of the
 Mappings below 1 MiB or 5 % of the working set are too small to compare.
 
 What a difference is. Each recording is cut into blocks of 1 s and more, and of six and more the middle half counts, so that
-a busy second does not; nor do blocks in which the monitor had lost sight of more than in others. Two recordings of one
+a busy second does not; nor do blocks in which the monitor was later, or had lost sight of more, than in others (two
+fifths and two thirds at most): where others had the processors the program had not. Two recordings of one
 program differ by more than their blocks show, since monitoring is sampling: that is taken to be 1.5 % of a working
 set plus 256 KiB, and 10 % of a rate (standard deviations, from recordings of steady programs); what its blocks scatter by
 adds to that as far as it is more than half of it. Where the monitor was
-late for more than 2 % of its sampling intervals the machine was busy, and how fast the program ran is uncertain by twice
+late for more than 2 % of the sampling intervals of the rest the machine was busy, and how fast the program ran is uncertain by twice
 of what is beyond that: that adds to the noise as far as the working set moves with speed, and an eighth of it in any case
 (half of it to that of rates).
 With several recordings a side, their own scatter takes its place; of four and more a side the middle half counts. A

@@ -4,7 +4,7 @@ use super::InputArgs;
 use super::report::ForeignArgs;
 use clap::{Args, ValueEnum};
 use isotherm_report::holdings::{By, Sort};
-use isotherm_report::units::{parse_size, parse_time};
+use isotherm_report::units::{UnitError, parse_size, parse_time};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -95,6 +95,20 @@ impl From<SortName> for Sort {
     }
 }
 
+/// A moment of a recording.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment(
+    /// From its start; `None`: its end.
+    pub Option<Duration>,
+);
+
+fn parse_moment(text: &str) -> Result<Moment, UnitError> {
+    match text.trim() {
+        "last" => Ok(Moment(None)),
+        moment => parse_time(moment).map(|time| Moment(Some(time))),
+    }
+}
+
 /// What each process, mapping and object holds: mapped, resident, working set, hot, cold, unknown.
 #[derive(Debug, Args)]
 #[command(after_help = SUMMARY_COLUMNS)]
@@ -110,9 +124,9 @@ pub struct SummaryArgs {
     /// Sort the other way round
     #[arg(long)]
     pub reverse: bool,
-    /// As things stood at this time from the recording's start [default: at its end]
-    #[arg(long, value_name = "TIME", value_parser = parse_time)]
-    pub at: Option<Duration>,
+    /// As things stood at this time from the recording's start; `last` is its end, as without it
+    #[arg(long, value_name = "TIME", default_value = "last", hide_default_value = true, value_parser = parse_moment)]
+    pub at: Moment,
     /// Only mappings with this in their name or path (`heap`, `libc`)
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     pub mapping: String,

@@ -119,7 +119,8 @@ pub struct AccessArgs {
     /// Only regions of which so many bytes are present in memory, `MIN..MAX`
     #[arg(long, value_name = "RANGE", value_parser = parse_sizes)]
     pub resident: Option<Bounds<u64>>,
-    /// Only regions accessed at this rate, `MIN..MAX`, in % of the highest rate that can be seen or in Hz
+    /// Only regions accessed at this rate, `MIN..MAX`, in % of the highest rate that can be seen or in Hz. `0` over a stretch
+    /// of time: not accessed in it, as a mean of less than half an access of each page in all of it
     #[arg(long, value_name = "RANGE", value_parser = parse_rates)]
     pub rate: Option<Rates>,
     /// With --rate: also regions whose rate is unknown
@@ -175,9 +176,10 @@ pub struct HeatmapArgs {
     /// Show at most so many areas
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub max_areas: u16,
-    /// Only this time, `FROM..TO` from the recording's start; either end may be left out
-    #[arg(long, value_name = "RANGE", value_parser = parse_times)]
-    pub time: Option<Bounds<Duration>>,
+    /// Only this time from the recording's start: `FROM..TO`, of which either end may be left out; `10s` is the snapshot of a
+    /// moment, `last` the last one
+    #[arg(long, value_name = "WHEN", value_parser = parse_selection)]
+    pub time: Option<Selection>,
     /// How rates become colours: auto, linear, sqrt, log
     #[arg(long, value_name = "SCALE", default_value = "auto")]
     pub scale: Scale,
@@ -209,8 +211,8 @@ Examples:
 The working set of a window is estimated from access rates: of a region accessed in a share p of the sampling intervals,
 a window of n of them meets 1 - (1 - p)^n. The rates are those of each snapshot: what is used in turn, for seconds each, is
 not added up over the window. Only mapped bytes count, those that several targets map once. What could not be observed
-is not in it; how much that is stands beside it. A window longer than the recording is extrapolated from the rates seen,
-and the report says so.";
+is not in it; how much that is stands beside it. Of a window longer than a second nothing is counted until as much has been
+observed; one longer than the recording is extrapolated from the rates seen, and the report says so.";
 
 /// The working-set size: its distribution, and over time.
 #[derive(Debug, Args)]
@@ -249,9 +251,10 @@ pub struct TrendArgs {
     /// Draw a picture instead: FILE.png or FILE.svg
     #[arg(short, long, value_name = "FILE", conflicts_with = "json")]
     pub output: Option<PathBuf>,
-    /// Only this time, `FROM..TO` from the recording's start; either end may be left out
-    #[arg(long, value_name = "RANGE", value_parser = parse_times)]
-    pub time: Option<Bounds<Duration>>,
+    /// Only this time from the recording's start: `FROM..TO`, of which either end may be left out; `10s` is the snapshot of a
+    /// moment, `last` the last one
+    #[arg(long, value_name = "WHEN", value_parser = parse_selection)]
+    pub time: Option<Selection>,
     /// Width: columns of the terminal [default: its own], or pixels of the picture [default: 1280]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub width: Option<u16>,
@@ -280,9 +283,10 @@ resident. Regions are as recorded, gaps between mappings included.
 pub struct RawArgs {
     #[command(flatten)]
     pub input: InputArgs,
-    /// Only this time, `FROM..TO` from the recording's start; either end may be left out
-    #[arg(long, value_name = "RANGE", value_parser = parse_times)]
-    pub time: Option<Bounds<Duration>>,
+    /// Only this time from the recording's start: `FROM..TO`, of which either end may be left out; `10s` is the snapshot of a
+    /// moment, `last` the last one
+    #[arg(long, value_name = "WHEN", value_parser = parse_selection)]
+    pub time: Option<Selection>,
     /// Print JSON lines: an object a region, and one each for header, targets, mappings and costs
     #[arg(long)]
     pub json: bool,
@@ -323,9 +327,10 @@ pub struct HtmlArgs {
     /// Show at most so many areas; which of them are in view is chosen on the page
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub max_areas: u16,
-    /// Only this time, `FROM..TO` from the recording's start; either end may be left out
-    #[arg(long, value_name = "RANGE", value_parser = parse_times)]
-    pub time: Option<Bounds<Duration>>,
+    /// Only this time from the recording's start: `FROM..TO`, of which either end may be left out; `10s` is the snapshot of a
+    /// moment, `last` the last one
+    #[arg(long, value_name = "WHEN", value_parser = parse_selection)]
+    pub time: Option<Selection>,
     /// Title of the page [default: what was recorded]
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub title: String,
@@ -435,7 +440,8 @@ fn parse_rates(text: &str) -> Result<Rates, String> {
     }
 }
 
-fn parse_selection(text: &str) -> Result<Selection, UnitError> {
+/// A time from the recording's start: one rule for all that read one.
+pub fn parse_selection(text: &str) -> Result<Selection, UnitError> {
     match text.trim() {
         "last" => Ok(Selection::Last),
         range if range.contains("..") => {

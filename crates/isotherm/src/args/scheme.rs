@@ -1,14 +1,14 @@
 //! The arguments of `isotherm scheme`.
 
-use super::report::ForeignArgs;
+use super::report::{ForeignArgs, parse_selection};
 use super::{ApplyArgs, InputArgs};
 use clap::{Args, Subcommand};
 use isotherm_damon::schemes::Action;
-use isotherm_report::units::{Bounds, parse_bounds, parse_size, parse_time};
+use isotherm_report::access::Selection;
+use isotherm_report::units::parse_size;
 use isotherm_schemes::Format;
 use isotherm_schemes::trial::Throughput;
 use std::path::PathBuf;
-use std::time::Duration;
 
 #[derive(Debug, Subcommand)]
 pub enum SchemeCommand {
@@ -123,9 +123,10 @@ pub struct TryArgs {
     /// directory they are in, are read as one recording
     #[arg(short, long, value_name = "RECORD", num_args = 1.., default_value = "isotherm.rec")]
     pub input: Vec<PathBuf>,
-    /// Only this time, `FROM..TO` from the recording's start; either end may be left out
-    #[arg(long, value_name = "RANGE", value_parser = parse_times)]
-    pub time: Option<Bounds<Duration>>,
+    /// Only this time from the recording's start: `FROM..TO`, of which either end may be left out; `10s` is the snapshot of a
+    /// moment, `last` the last one
+    #[arg(long, value_name = "WHEN", value_parser = parse_selection)]
+    pub time: Option<Selection>,
     /// Try several values of a parameter, `PARAMETER=MIN..MAX` (eight of them) or `PARAMETER=VALUE,VALUE,...`
     #[arg(long, value_name = "PARAMETER=VALUES")]
     pub sweep: Option<String>,
@@ -166,8 +167,4 @@ fn parse_throughput(text: &str) -> Result<Throughput, String> {
         return Err("nothing would ever be done".to_owned());
     }
     Ok(Throughput { action, bytes_per_s, source: "--throughput says".to_owned() })
-}
-
-fn parse_times(text: &str) -> Result<Bounds<Duration>, String> {
-    parse_bounds(text, parse_time).map_err(|error| error.to_string())
 }

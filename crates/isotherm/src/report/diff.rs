@@ -2,7 +2,7 @@
 
 use super::{print, print_json};
 use crate::args::{DiffArgs, InputArgs};
-use crate::reading::Recording;
+use crate::reading::{Recording, is_lost};
 use crate::terminal;
 use anyhow::{Context, bail};
 use isotherm_report::diff::{DiffOptions, Outcome, Profile, compare, write_text};
@@ -24,6 +24,8 @@ pub fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
     match diff(args) {
         Ok(Outcome::Different) if args.exit_code => Ok(ExitCode::FAILURE),
         Ok(Outcome::Unclear) if args.exit_code => Ok(ExitCode::from(UNCLEAR)),
+        // What was lost may have been the difference.
+        Ok(Outcome::Same) if args.exit_code && is_lost() => Ok(ExitCode::from(UNCLEAR)),
         Ok(_) => Ok(ExitCode::SUCCESS),
         Err(error) if args.exit_code => {
             crate::tell(&error);

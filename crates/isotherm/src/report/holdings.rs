@@ -20,7 +20,7 @@ const MAPPINGS: usize = 4;
 
 /// `isotherm report summary`.
 pub fn summary(args: &SummaryArgs) -> anyhow::Result<()> {
-    let mut recording = Recording::new(&args.input).until(args.at);
+    let mut recording = Recording::new(&args.input).until(args.at.0);
     let targets = recording.targets(&args.input.target)?;
     let everything = args.json || args.csv;
     let at_most = |given: Option<usize>, default: usize| match given {

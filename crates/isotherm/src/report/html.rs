@@ -5,7 +5,7 @@ use crate::output::{Content, Draft, is_standard};
 use crate::reading::Recording;
 use anyhow::{Context, anyhow};
 use isotherm_damon::TargetId;
-use isotherm_record::{RecordChoice, shell_word};
+use isotherm_record::{Item, RecordChoice, shell_word};
 use isotherm_report::Accumulate;
 use isotherm_report::heatmap::{Survey, SurveyOptions};
 use isotherm_report::holdings::Holdings;
@@ -16,6 +16,9 @@ use std::io::{self, BufWriter, Write};
 
 /// Stretches of time that the working set is kept for, at most.
 const BUCKETS: usize = 2048;
+
+/// Regions of a snapshot beyond which a recording is read by one thread at a time. A guess: a reader takes 120 bytes for each.
+const WIDE: usize = 200_000;
 
 /// Most bytes of the names of files in the command that a page gives: as a shell's line, more serves nobody. A guess.
 const MAX_FILES: usize = 8192;
@@ -33,13 +36,14 @@ pub fn run(args: &HtmlArgs) -> anyhow::Result<()> {
         );
     }
     let targets = recording.targets(&args.input.target)?;
-    // Heat, and the figures beside it, by a thread each: decoding twice takes less time than waiting for each other.
-    let (canvas, figures) = std::thread::scope(|scope| {
-        let figures = scope.spawn(|| Figures::read(args, targets.clone()));
+    // Heat, and the figures beside it, by a thread each: decoding twice takes less time than waiting for each other. Where snapshots
+    // are that large it takes much memory.
+    let (canvas, figures) = if has_wide_snapshots(&recording) {
         let canvas = draw(args, &mut recording, targets.clone())?;
-        let figures = figures.join().map_err(|_| anyhow!("reading the recording failed"))??;
-        anyhow::Ok((canvas, figures))
-    })?;
+        (canvas, Figures::read(args, targets)?)
+    } else {
+        read_beside(args, &mut recording, &targets)?
+    };
     let contents = Contents {
         title: args.title.clone(),
         trend: figures.trend.finish(),
@@ -48,6 +52,35 @@ pub fn run(args: &HtmlArgs) -> anyhow::Result<()> {
         max_bytes: args.max_size,
     };
     write(draft, args, canvas, &contents)
+}
+
+/// Reads for heat and figures at a time.
+fn read_beside(
+    args: &HtmlArgs,
+    recording: &mut Recording,
+    targets: &[TargetId],
+) -> anyhow::Result<(Canvas, Figures)> {
+    std::thread::scope(|scope| {
+        let figures = scope.spawn(|| Figures::read(args, targets.to_vec()));
+        let canvas = draw(args, recording, targets.to_vec())?;
+        let figures = figures.join().map_err(|_| anyhow!("reading the recording failed"))??;
+        anyhow::Ok((canvas, figures))
+    })
+}
+
+/// Whether the first snapshot is so large that each reader of it takes tens of megabytes. Files of other formats would be read whole
+/// to know it.
+fn has_wide_snapshots(recording: &Recording) -> bool {
+    let is_own = recording.files().first().is_some_and(|file| isotherm_record::is_own(file));
+    // What is wrong with it is said when it is read.
+    let Some(mut reader) = is_own.then(|| recording.open().ok()).flatten() else { return false };
+    loop {
+        match reader.next_ref() {
+            Ok(Some(Item::Snapshot(snapshot))) => return snapshot.nr_regions() > WIDE,
+            Ok(Some(_)) => {}
+            Ok(None) | Err(_) => return false,
+        }
+    }
 }
 
 /// The heat: one pass to find the areas worth showing, one to draw them.

@@ -155,7 +155,7 @@ impl Process {
             if all > 1 {
                 name.push_str(&format!(", part {} of {all}", i + 1));
             }
-            Area { target: None, start: part.start, end: part.end, name, heat_share: None, mapped: None }
+            Area { start: part.start, end: part.end, name, ..Area::default() }
         };
         apart.into_iter().enumerate().map(area).collect()
     }

@@ -120,6 +120,13 @@ impl Process {
         &self.first_comm
     }
 
+    /// Takes the name that it has now for the one it was found under: it runs another program.
+    pub(crate) fn name_anew(&mut self) {
+        if let Ok(comm) = self.comm() {
+            self.first_comm = comm;
+        }
+    }
+
     /// Whether any of its threads still lives.
     pub fn is_alive(&self) -> bool {
         !has_ended(self.pidfd())

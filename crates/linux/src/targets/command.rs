@@ -240,7 +240,7 @@ impl HeldCommand {
     /// # Errors
     /// When the program does not exist or cannot be run.
     pub fn release(self) -> Result<(Process, RunningCommand), CommandError> {
-        let Self { program, process, mut go, mut spawner } = self;
+        let Self { program, mut process, mut go, mut spawner } = self;
         // If the child is dead already, spawn says why.
         let _ = go.0.write_all(b"!");
         drop(go);
@@ -252,6 +252,8 @@ impl HeldCommand {
             }
         };
         process.wait_for_exec();
+        // Until now it had the name of the thread that made it. It may have ended by the time anyone asks.
+        process.name_anew();
         Ok((process, RunningCommand { program, child }))
     }
 }
@@ -368,6 +370,7 @@ mod tests {
         let (process, mut running) =
             HeldCommand::start(&argv(&["sleep", "1000"])).unwrap().release().unwrap();
         assert_eq!(process.info().unwrap().cmdline, ["sleep", "1000"]);
+        assert_eq!(process.first_comm(), "sleep", "also once it has ended, and nobody can be asked");
         assert_eq!(running.try_wait().unwrap(), None);
         running.signal(Signal::TERM).unwrap();
         assert_eq!(running.wait().unwrap(), ExitStatus::Killed { signal: 15, core_dumped: false });

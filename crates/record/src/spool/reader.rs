@@ -54,6 +54,9 @@ pub(crate) struct SpoolReader {
     warnings: Vec<Warning>,
 }
 
+/// DAMON's default aggregation interval.
+const DEFAULT_AGGR_US: u64 = 100_000;
+
 impl SpoolReader {
     pub(super) fn new(spool: Spool) -> Result<Self, Error> {
         let Spool {
@@ -78,6 +81,13 @@ impl SpoolReader {
         if attrs.aggr_us == 0 {
             let gaps = used().filter_map(|s| s.ends?.mean());
             attrs.aggr_us = gaps.min().unwrap_or(0) / 1000;
+        }
+        if attrs.aggr_us == 0 && used().any(|s| s.ends.is_some() || s.lengths.mean().is_none_or(|ns| ns == 0))
+        {
+            attrs.aggr_us = DEFAULT_AGGR_US;
+            let what = "it does not say for how long accesses were counted: 100 ms is assumed, DAMON's default (--aggr tells \
+                        another)";
+            warnings.push(Warning::Assumed { what: what.to_owned() });
         }
         let mut highest = 0;
         let mut backend = Backend { name: format!("{IMPORTED}{format}"), ..Backend::default() };

@@ -170,12 +170,7 @@ impl AccessAnalysis {
                 self.unsaid.insert(target.id);
             }
         }
-        segments::of_snapshot(&self.mapped, seconds, |_| true, &mut self.spare);
-        if self.spare.len() > MOST_AT_ONCE {
-            // Laid over others as they are, a million of them would take half a gigabyte.
-            segments::reduce(&mut self.spare, MOST_AT_ONCE, u64::MAX);
-            self.spare.shrink_to(MOST_AT_ONCE);
-        }
+        segments::of_snapshot(&self.mapped, seconds, |_| true, (MOST_AT_ONCE, u64::MAX), &mut self.spare);
         let targets = Vec::new();
         self.held = Snapshot { targets, ..*snapshot };
         self.pile.add(&self.spare, 2 * MAX_SEGMENTS);
@@ -193,6 +188,9 @@ impl AccessAnalysis {
         if self.options.by == Grouping::Object {
             // Those of other targets were left out before the rest was added up.
             pattern.targets.clear();
+        }
+        if let Some((start, end)) = self.covered {
+            pattern.not_once_in((end - start) as f64 / SECOND_NS);
         }
         let mut rows = Rows::new(pattern);
         let (start_ns, end_ns) = match self.options.selection {

@@ -29,9 +29,22 @@ pub struct Pattern {
     pub mapping: String,
     /// Bounds of the rate take in regions whose rate is unknown, too.
     pub unknown: bool,
+    /// What is accessed no more often than this, Hz, fits where nothing but 0 Hz does. For means over a stretch of time
+    /// ([`Self::not_once_in`]); 0 for those of a snapshot.
+    pub seldom_hz: f64,
 }
 
+/// A page with fewer accesses than this in a stretch of time is taken for one that was not accessed in it: as its count would be
+/// rounded.
+const NOT_ONCE: f64 = 0.5;
+
 impl Pattern {
+    /// For means over so many seconds. A rate that was estimated in each snapshot from what was seen until then is seldom 0 at
+    /// first, nor is a mean that has such rates in it: what it comes to in all of the time is what counts.
+    pub(super) fn not_once_in(&mut self, seconds: f64) {
+        self.seldom_hz = if seconds > 0.0 { NOT_ONCE / seconds } else { 0.0 };
+    }
+
     fn bounds_rate(&self) -> bool {
         self.min_rate.is_some() || self.max_rate.is_some()
     }
@@ -51,8 +64,9 @@ impl Pattern {
             // Rounding must not exclude a rate that a bound names.
             Some(rate) => {
                 let slack = 1e-9 * rate.max(1.0);
+                let none = self.max_rate.is_some_and(|max| hz(max) <= 0.0) && rate <= self.seldom_hz;
                 self.min_rate.is_none_or(|min| hz(min) <= rate + slack)
-                    && self.max_rate.is_none_or(|max| rate - slack <= hz(max))
+                    && (none || self.max_rate.is_none_or(|max| rate - slack <= hz(max)))
             }
             None => self.unknown || !self.bounds_rate(),
         };
@@ -186,6 +200,25 @@ mod tests {
         assert!(!fits(Pattern { addresses: vec![AddrRange::new(0, 0x1000)], ..all.clone() }));
         assert!(!fits(Pattern { targets: vec![8], ..all.clone() }));
         assert!(!fits(Pattern { mapping: "heap".to_owned(), ..all }));
+    }
+
+    #[test]
+    fn not_once_in_all_of_the_time_is_0_hz() {
+        let idle = |seconds| {
+            let mut idle = Pattern { max_rate: Some(Rate::Share(0.0)), ..Pattern::default() };
+            idle.not_once_in(seconds);
+            idle
+        };
+        // Guessed at 10 Hz for its first 50 ms.
+        let guessed = region(1, 0, 4096, 10.0 * 0.05 / 60.0, 0);
+        assert!(idle(60.0).matches(&guessed, 200.0));
+        assert!(!idle(600.0).matches(&guessed, 200.0), "that often for ten minutes is five times");
+        assert!(!idle(60.0).matches(&region(1, 0, 4096, 1.0 / 60.0, 0), 200.0), "once");
+        assert!(!idle(0.0).matches(&guessed, 200.0), "the rate of a moment");
+        let seldom = Pattern { max_rate: Some(Rate::Hz(0.001)), ..idle(60.0) };
+        assert!(!seldom.matches(&guessed, 200.0), "who gives a rate means it");
+        let at_least = Pattern { min_rate: Some(Rate::Hz(0.0)), ..idle(60.0) };
+        assert!(at_least.matches(&guessed, 200.0));
     }
 
     #[test]

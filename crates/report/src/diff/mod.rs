@@ -367,7 +367,7 @@ fn draft(blocks: &[Vec<Sums>], runs: &[RunProfile], nr_a: usize) -> Draft {
             .zip(runs)
             .map(|(blocks, run)| Run {
                 blocks: blocks.iter().map(of).collect(),
-                late: (missed(&run.provenance) - MISSED).max(0.0) * late(blocks),
+                late: (run.missed - MISSED).max(0.0) * late(blocks),
             })
             .collect();
         let b = a.split_off(nr_a);

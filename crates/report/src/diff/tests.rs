@@ -192,6 +192,43 @@ fn what_a_late_monitor_lost_sight_of_is_no_difference() {
     }
 }
 
+/// Seconds in which others had the processors: what the program did then says nothing of it.
+#[test]
+fn seconds_in_which_the_machine_was_busy_hide_no_difference_and_make_none() {
+    let side = |hot: u64, starved: &[u64]| {
+        let mut profile = Profile::new(Vec::new());
+        let attrs = isotherm_record::RecordedAttrs { sample_us: 5000, ..Default::default() };
+        profile.note(&Item::Header(isotherm_record::Header { attrs, ..Default::default() }));
+        for i in 0..150 {
+            let is_starved = starved.contains(&(i / 10));
+            let used = if is_starved { hot / 2 } else { hot };
+            profile.snapshot(&snapshot(
+                i,
+                1,
+                vec![region(0, used * MIB, 20), region(used * MIB, 128 * MIB, 0)],
+            ));
+            if i % 10 == 9 {
+                let (time_ns, wall_ns) = ((i + 1) * 100_000_000, 1_000_000_000);
+                let samples_missed = if is_starved { 80 } else { 1 };
+                profile.note(&Item::Cost(isotherm_record::Cost {
+                    time_ns,
+                    wall_ns,
+                    samples_missed,
+                    ..Default::default()
+                }));
+            }
+        }
+        profile
+    };
+    let busy = [4, 6, 9, 10, 12];
+    let report = diff(vec![side(64, &[])], vec![side(64, &busy)]);
+    assert_eq!(report.outcome, Outcome::Same, "{}", report.verdict);
+    assert!((report.total.working_set.b - (64 * MIB) as f64).abs() < 1.0);
+    let report = diff(vec![side(64, &busy)], vec![side(71, &[5, 11])]);
+    assert!(report.total.working_set.verdict.starts_with("grew by"), "{}", report.verdict);
+    assert!(report.b[0].missed > 0.05, "it is said all the same");
+}
+
 /// A busy machine slows the program down. What is accessed many times a second is in use all the same; of what it comes to about
 /// once a second nobody knows how much that was.
 #[test]

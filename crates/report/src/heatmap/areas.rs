@@ -38,6 +38,18 @@ pub struct Area {
     pub heat_share: Option<f64>,
     /// Bytes of it that were memory: gaps between mappings are none. `None` when unknown.
     pub mapped: Option<u64>,
+    /// What it is only a part of; the rest is in no area.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub left_out: Option<LeftOut>,
+}
+
+/// Stretches that are mapped, and in which so little is in memory that a picture of them would show nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct LeftOut {
+    /// Their addresses, bytes.
+    pub size: u64,
+    /// Bytes in memory there, wherever they lie.
+    pub resident: u64,
 }
 
 impl Area {
@@ -240,6 +252,8 @@ pub(super) fn choose(
         // A panel for a thousandth of the heat would only take room.
         let hottest = areas.first().and_then(|a| a.heat_share).unwrap_or(0.0);
         areas.retain(|a| a.heat_share.is_none_or(|share| share >= hottest / 1000.0));
+        // What is not hot is left out anyway.
+        areas.iter_mut().for_each(|area| area.left_out = None);
     }
     areas.truncate(most);
     let share_of = |target: Option<u64>| -> f64 {
@@ -254,7 +268,7 @@ pub(super) fn choose(
 }
 
 fn area(target: TargetId, range: AddrRange, name: String) -> Area {
-    Area { target: Some(target.0), start: range.start, end: range.end, name, heat_share: None, mapped: None }
+    Area { target: Some(target.0), start: range.start, end: range.end, name, ..Area::default() }
 }
 
 fn no_object(part: &str, space: &Space) -> AreaError {
@@ -307,13 +321,15 @@ fn sum_in(profile: &[Segment], area: &Area, figure: impl Fn(&Segment) -> f64) ->
 fn spans(segments: &[Segment], seen: &Seen<'_>) -> Vec<Area> {
     let Some(target) = segments.first().map(|s| s.target) else { return Vec::new() };
     let layouts = seen.layouts.of(target);
+    let there = segments.iter().map(|s| s.size * s.there_when_seen()).sum::<f64>() as u64;
     if layouts.is_empty() {
         // An object, or one target of very many.
         let ranges: Vec<AddrRange> = segments.iter().map(|s| s.range).collect();
-        let all = thirds(target, &ranges, seen.names);
+        let all = thirds(target, &ranges, there, seen.names);
         return all.into_iter().flat_map(|area| inhabited(area, segments)).collect();
     }
-    let mut areas: Vec<Area> = layouts.iter().flat_map(|layout| thirds(target, layout, seen.names)).collect();
+    let mut areas: Vec<Area> =
+        layouts.iter().flat_map(|layout| thirds(target, layout, there, seen.names)).collect();
     // Where addresses are not randomised, one program's heap lies where the other's was.
     areas.sort_by(|a, b| (&a.name, a.start).cmp(&(&b.name, b.start)));
     areas.dedup_by(|next, kept| {
@@ -327,8 +343,8 @@ fn spans(segments: &[Segment], seen: &Seen<'_>) -> Vec<Area> {
     areas.into_iter().flat_map(|area| inhabited(area, segments)).collect()
 }
 
-/// An area without wide stretches in which nothing is: what is reserved and was never touched would take its rows. Of memory that
-/// is in use here and there that is the parts, of other the area.
+/// An area without wide stretches in which nothing is, or so little that no row would show it: what is reserved and was hardly
+/// touched would take its rows. Of memory that is in use here and there that is the parts, of other the area.
 fn inhabited(area: Area, profile: &[Segment]) -> Vec<Area> {
     let whole = area.range();
     let inside = profile.iter().filter(|s| area.target.is_none_or(|t| t == s.target.0));
@@ -336,12 +352,18 @@ fn inhabited(area: Area, profile: &[Segment]) -> Vec<Area> {
     let there = |s: &Segment| s.size * s.there_when_seen();
     let is_sparse = |s: &Segment| s.range.size() > HUGE_GAP && there(s) < SPARSE * s.range.size() as f64;
     let (sparse, dense): (Vec<&Segment>, Vec<&Segment>) = inside.partition(|s| is_sparse(s));
-    let sum = |list: &[&Segment]| list.iter().map(|s| there(s)).sum::<f64>();
-    let (left_out, shown) = (sum(&sparse), sum(&dense));
-    // Where it is not known what of a wide stretch is in memory, or nearly all of it may be anywhere, all is shown.
-    if sparse.is_empty() || dense.is_empty() || left_out > shown {
+    let sum = |list: &[&Segment], of: &dyn Fn(&Segment) -> f64| list.iter().map(|s| of(s)).sum::<f64>();
+    let heat = |list: &[&Segment]| sum(list, &|s| s.heat);
+    // Where it is not known what of a wide stretch is in memory, or most of what is accessed may be anywhere, all is shown.
+    if sparse.is_empty() || dense.is_empty() || heat(&sparse) > heat(&dense) {
         return vec![area];
     }
+    let inside = |s: &Segment| s.range.intersection(whole).size() as f64;
+    let left_out = LeftOut {
+        size: sum(&sparse, &inside) as u64,
+        resident: sum(&sparse, &|s| there(s) * inside(s) / s.range.size() as f64).round() as u64,
+    };
+    let shown = sum(&dense, &there);
     let widest = (shown as u64).max(HUGE_GAP);
     let mut parts: Vec<AddrRange> = Vec::new();
     for range in dense.into_iter().map(|s| s.range.intersection(whole)) {
@@ -352,13 +374,16 @@ fn inhabited(area: Area, profile: &[Segment]) -> Vec<Area> {
             _ => parts.push(range),
         }
     }
-    parts.into_iter().map(|part| Area { start: part.start, end: part.end, ..area.clone() }).collect()
+    let part =
+        |part: AddrRange| Area { start: part.start, end: part.end, left_out: Some(left_out), ..area.clone() };
+    parts.into_iter().map(part).collect()
 }
 
 /// A layout without its two largest gaps, as DAMON starts (kernel design document, "VMA-based target address range
-/// construction"): heap, mmap, stack. Gaps that are wider than [`HUGE_GAP`] and than all that is mapped are left out, too.
-fn thirds(target: TargetId, ranges: &[AddrRange], names: &NameBook) -> Vec<Area> {
-    let mapped: u64 = ranges.iter().map(|r| r.size()).fold(0, u64::saturating_add);
+/// construction"): heap, mmap, stack. Gaps that are wider than [`HUGE_GAP`] and than all that is mapped, and is `there`, are left
+/// out, too.
+fn thirds(target: TargetId, ranges: &[AddrRange], there: u64, names: &NameBook) -> Vec<Area> {
+    let mapped: u64 = ranges.iter().map(|r| r.size()).fold(0, u64::saturating_add).min(there);
     let mut gaps: Vec<(u64, usize)> = ranges
         .windows(2)
         .enumerate()

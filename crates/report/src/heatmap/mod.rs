@@ -18,7 +18,7 @@ mod survey;
 mod terminal;
 mod view;
 
-pub use areas::{Area, AreaChoice, AreaError};
+pub use areas::{Area, AreaChoice, AreaError, LeftOut};
 pub use picture::{PictureOptions, write_png, write_svg};
 pub(crate) use picture::{frame, most_ticks, time_axis};
 pub use raster::Raster;
@@ -28,6 +28,7 @@ pub use terminal::{Glyph, TerminalOptions, write_body as write_terminal_body, wr
 pub use view::{Level, Tick, time_ticks};
 
 use crate::provenance::Provenance;
+use crate::units::format_size;
 use isotherm_damon::AddrRange;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeSet;
@@ -223,6 +224,20 @@ impl Heatmap {
     /// Share of all recorded heat, of all targets, that lies in the panels; `None` when the areas were given, not surveyed.
     pub fn heat_share(&self) -> Option<f64> {
         self.panels.iter().map(|p| p.area.heat_share).sum()
+    }
+
+    /// What the panels are parts of, and do not show, a clause.
+    pub fn left_out(&self) -> Option<String> {
+        let all: BTreeSet<(Option<u64>, u64, u64)> = self
+            .panels
+            .iter()
+            .filter_map(|panel| panel.area.left_out.map(|l| (panel.area.target, l.size, l.resident)))
+            .collect();
+        let sum = |of: fn(&(Option<u64>, u64, u64)) -> u64| all.iter().map(of).fold(0, u64::saturating_add);
+        let (size, resident) = (format_size(sum(|l| l.1)), format_size(sum(|l| l.2)));
+        (!all.is_empty()).then(|| {
+            format!("not shown: {size} of addresses in which no more than {resident} are in memory (--address shows them)")
+        })
     }
 
     /// Whether any cell of any panel is unknown.

@@ -91,6 +91,7 @@ impl Layout {
             let share = crate::units::format_share(share);
             notes.push(format!("{share} of the recorded heat (Hz x bytes x s) lies in the areas shown"));
         }
+        notes.extend(map.left_out());
         notes.extend(map.provenance.foot());
         let page = Page::new(options.width, &map.provenance, &options.title, notes);
         let mut y = page.head() + LEGEND;

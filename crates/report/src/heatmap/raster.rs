@@ -474,7 +474,7 @@ mod tests {
         raster = Raster::new(&whole);
         let mut segments = Vec::new();
         for s in &list {
-            crate::segments::of_snapshot(s, 1.0, |_| true, &mut segments);
+            crate::segments::of_snapshot(s, 1.0, |_| true, (usize::MAX, 0), &mut segments);
             raster.segments(s.start_ns, s.end_ns, &segments);
         }
         let drawn = raster.finish();

@@ -270,13 +270,9 @@ impl Survey {
             self.layouts.snapshot(&self.mapped, &self.names);
         }
         self.targets = self.targets.max(self.mapped.targets.len());
-        segments::of_snapshot(&self.mapped, seconds, shown, &mut self.spare.0);
         let most = MOST_AT_ONCE.max(4 * self.limit());
-        if self.spare.0.len() > most {
-            // Laid over others as they are, a million of them would take hundreds of megabytes.
-            self.lost_heat += segments::reduce(&mut self.spare.0, most, WIDEST_GAP);
-            self.spare.0.shrink_to(most);
-        }
+        self.lost_heat +=
+            segments::of_snapshot(&self.mapped, seconds, shown, (most, WIDEST_GAP), &mut self.spare.0);
         self.place(start, end);
     }
 }

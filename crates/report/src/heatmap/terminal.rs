@@ -102,6 +102,9 @@ pub fn write_body(map: &Heatmap, options: &TerminalOptions, out: &mut impl Write
             format_share(share)
         )?;
     }
+    if let Some(left_out) = map.left_out() {
+        writeln!(out, "{left_out}")?;
+    }
     Ok(())
 }
 
@@ -339,7 +342,7 @@ mod tests {
             end: 0x7f00_0000_0000 + 110 * MIB,
             name: "mmap".to_owned(),
             heat_share: Some(1.0),
-            mapped: None,
+            ..Area::default()
         };
         let spec = options.grid(vec![area], (0, 10_000_000_000));
         let mut raster = Raster::new(&spec);

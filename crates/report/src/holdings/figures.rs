@@ -222,14 +222,19 @@ impl Density {
         Self { seen: state.seen, resident: state.resident, per_s: state.per_s, mean_per_s, hot, met, idle }
     }
 
+    /// The share of one byte that is in each working set: a region's rate is that of what of it is there, the rest is in none.
+    pub fn working_sets(&self) -> [f64; 3] {
+        let (present, _) = accessible(self.seen, self.resident);
+        self.met.map(|met| (self.seen * met).min(present))
+    }
+
     /// Sums of one byte.
     pub fn sums(&self) -> Sums {
         let (present, unknown) = accessible(self.seen, self.resident);
         Sums {
             mapped: 1.0,
             resident: self.resident,
-            // A region's rate is that of what of it is there: the rest is in no working set.
-            ws: self.met.map(|met| (self.seen * met).min(present)),
+            ws: self.working_sets(),
             // What has been idle for as long as the mean looks back is not hot, however hot it was.
             hot: self.hot.map(|hot| if hot { (self.seen * self.met[1]).min(present) } else { 0.0 }),
             // What was accessed is there, so what is not there is some of what is idle.

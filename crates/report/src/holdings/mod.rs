@@ -36,6 +36,7 @@ mod stock;
 #[cfg(test)]
 mod tests;
 mod text;
+mod thin;
 
 pub use figures::{COLD_NAMES, COLD_S, Figures, HOT_SHARE, WINDOWS_S};
 pub use report::{By, HoldingsAnalysis, HoldingsOptions, HoldingsReport, Sort};
@@ -48,13 +49,14 @@ use crate::names::disjoint;
 use crate::rate::{BP, GAP_S, RateScale, interval_ns, share_in_use};
 use crate::space::Space;
 use crate::units::SECOND_NS;
-use isotherm_damon::{AddrRange, Snapshot, TargetId, TargetSnapshot};
+use isotherm_damon::{AddrRange, RegionSnapshot, Snapshot, TargetId, TargetSnapshot};
 use isotherm_record::{Item, Mapping, Mappings, TargetInfo};
 use layer::{Layer, Part};
 use objects::Scale;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use stock::{Found, LastStock};
+use thin::{MOST_PARTS, thin};
 
 /// How fast times fade out of the mean by which memory is hot, seconds. A guess: slow enough that neither a pause of the program
 /// nor the first second, in which rates are guessed from few looks, decides; so fast that what was accessed all the time and is
@@ -98,6 +100,7 @@ pub struct Holdings {
     nr_gone: u64,
     /// Targets that ended without a snapshot of them, and for how long they were known at most, ns.
     unseen: (u64, u64),
+    piece: TargetSnapshot,
     mapped: TargetSnapshot,
     parts: Vec<Part>,
     last: LastStock,
@@ -184,9 +187,7 @@ impl Holdings {
         let (sample_s, aggr_s) = (self.scale.sample_s, self.scale.aggr_s);
         self.parts.clear();
         let mut longest: f64 = 0.0;
-        // Whose memory it is, is asked for when it is reported: objects may lie between a process's own memory page by page.
-        self.space.clip(target, &mut self.mapped);
-        for region in self.mapped.regions.iter().filter(|region| !region.range.is_empty()) {
+        let mut add = |region: &RegionSnapshot, parts: &mut Vec<Part>| {
             let size = region.range.size() as f64;
             let in_use = share_in_use(region);
             for (range, used) in in_use_first(region.range, in_use) {
@@ -199,7 +200,7 @@ impl Holdings {
                 let idle = !met && per_s <= 0.0 && !region.is_unknown();
                 let idle_s = if idle { f64::from(region.age) * aggr_s } else { 0.0 };
                 longest = longest.max(idle_s);
-                self.parts.push(Part {
+                parts.push(Part {
                     range,
                     seen: f64::from(region.seen_bp) / BP,
                     per_s,
@@ -207,6 +208,25 @@ impl Holdings {
                     resident: region.resident.map(|bytes| bytes as f64 / size),
                     idle_s,
                 });
+            }
+        };
+        // Whose memory it is, is asked for when it is reported: objects may lie between a process's own memory page by page.
+        if target.regions.len() <= MOST_PARTS {
+            self.space.clip(target, &mut self.mapped);
+            let regions = self.mapped.regions.iter().filter(|region| !region.range.is_empty());
+            regions.for_each(|region| add(region, &mut self.parts));
+        } else {
+            // Piece by piece, and what there is of it reduced before the next.
+            for regions in target.regions.chunks(MOST_PARTS) {
+                self.piece.id = target.id;
+                self.piece.regions.clear();
+                self.piece.regions.extend_from_slice(regions);
+                self.space.clip(&self.piece, &mut self.mapped);
+                let regions = self.mapped.regions.iter().filter(|region| !region.range.is_empty());
+                regions.for_each(|region| add(region, &mut self.parts));
+                if self.parts.is_sorted_by(|a, b| a.range.end <= b.range.start) {
+                    thin(&mut self.parts, MOST_PARTS, &self.scale);
+                }
             }
         }
         // Recordings of other programs may break the order that a snapshot promises.

@@ -1,9 +1,11 @@
 //! Files and shared memory: each byte once, with the accesses of all who map it.
 //!
-//! The rule is that of [`crate::space`], applied to windows: a byte is left alone for a time if all who map it leave it
-//! alone, independently of each other. Those of which nothing is known are left out of that. It is seen as much as it says
-//! there (without an access: no more than who sees least of it), present as far as any of them has it present, independently
-//! of each other, and cold only as far as all who map it are known to have left it alone.
+//! A byte is left alone for a time if all who map it leave it alone, independently of each other, so the working set of an object
+//! is `1 - product(1 - share)` over the shares of its bytes that are in theirs: never less than the largest of them, nor more than
+//! their sum. What a target cannot see of a byte is in no working set of its own, and so in none of the object's: how much one of
+//! them sees says nothing of what another accessed. Present is a byte as far as any of them has it present, independently
+//! of each other, and cold only as far as all who map it are known to have left it alone. The rest of it is seen as
+//! [`crate::space`] has it (without an access: no more than who sees least of it).
 
 use super::figures::{Density, HOT_SHARE, Sums};
 use crate::space::Multiset;
@@ -133,7 +135,7 @@ fn sweep<'a>(
     let mut from = 0;
     for (at, begins, weight) in edges {
         if all.mappers > 0 && from < *at {
-            sums.add(&all.density(scale).sums(), (*at - from) as f64);
+            sums.add(&all.sums(scale), (*at - from) as f64);
         }
         from = *at;
         all.change(weight, if *begins { 1 } else { -1 });
@@ -167,6 +169,7 @@ struct Weight {
     idle: [Option<i64>; 3],
     per_s: i64,
     mean_per_s: i64,
+    /// Of what is in no working set of its own.
     missed: [i64; 3],
 }
 
@@ -182,7 +185,7 @@ impl Weight {
             idle: one.idle.map(|idle| idle.map(log)),
             per_s: fixed(one.per_s),
             mean_per_s: fixed(one.mean_per_s),
-            missed: one.met.map(|met| log(1.0 - met)),
+            missed: one.working_sets().map(|share| log(1.0 - share)),
         }
     }
 }
@@ -232,6 +235,22 @@ impl All {
         }
     }
 
+    /// Of one byte.
+    fn sums(&self, scale: &Scale) -> Sums {
+        let density = self.density(scale);
+        let ws = self.missed.map(|log| if log == 0 { 0.0 } else { -(-(log as f64) / ONE).exp_m1() });
+        let mut sums = density.sums();
+        let there = sums.resident.unwrap_or(1.0).min(1.0);
+        // What is known to have been accessed is neither unknown nor cold.
+        let left = |ws: f64| (there - ws).max(0.0);
+        sums.unknown = sums.unknown.min(left(ws[2]));
+        for (cold, ws) in sums.cold.iter_mut().zip([ws[1], ws[2], ws[2]]) {
+            *cold = cold.map(|cold| cold.min(left(ws)));
+        }
+        sums.hot = density.hot.map(|hot| if hot { ws[1] } else { 0.0 });
+        Sums { ws, ..sums }
+    }
+
     fn density(&self, scale: &Scale) -> Density {
         let exp = |log: i64| if log == 0 { 1.0 } else { (-(log as f64) / ONE).exp() };
         let per_s = self.per_s as f64 / ONE;
@@ -248,7 +267,8 @@ impl All {
             per_s,
             mean_per_s,
             hot: if self.rated == self.mappers { scale.hot(mean_per_s) } else { None },
-            met: self.missed.map(|log| if self.known > 0 { 1.0 - exp(log) } else { 0.0 }),
+            // Of bytes of which each sees another share there is no share of what is seen: `sums` has their working sets.
+            met: [0.0; 3],
             idle: [0, 1, 2].map(|at| idle(at).map(|idle: f64| idle.min(seen))),
         }
     }

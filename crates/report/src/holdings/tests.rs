@@ -2,6 +2,7 @@
 
 mod known;
 mod shown;
+mod together;
 
 use super::*;
 use crate::synthetic::{AGGR_NS, MIB, mapping, mappings, region, snapshot, unknown};

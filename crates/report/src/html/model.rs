@@ -165,6 +165,12 @@ fn area(canvas: &Canvas, grid: &Grid, height: u32) -> AreaModel {
     if let Some(share) = area.heat_share {
         facts.push(format!("{} of the heat", format_share(share)));
     }
+    if let Some(left_out) = area.left_out {
+        let (size, resident) = (format_size(left_out.size), format_size(left_out.resident));
+        facts.push(format!(
+            "beside {size} of addresses, not shown, in which no more than {resident} are in memory"
+        ));
+    }
     let mut labels = canvas.names.labels(area.target(), area.range());
     // The largest; what is too small to be named is seldom met.
     labels.sort_by_key(|(range, _)| Reverse(range.size()));

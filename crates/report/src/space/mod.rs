@@ -339,7 +339,7 @@ impl Space {
     pub fn by_object(&mut self, snapshot: &Snapshot, wanted: impl Fn(TargetId) -> bool, out: &mut Snapshot) {
         let mut targets = std::mem::take(&mut out.targets);
         let mut shares = std::mem::take(&mut self.shares);
-        shares.begin(snapshot.max_nr_accesses);
+        shares.begin(snapshot.max_nr_accesses, snapshot.sample_ns);
         let chosen = || snapshot.targets.iter().filter(|t| wanted(t.id));
         targets.resize_with(chosen().count(), TargetSnapshot::default);
         for (from, to) in chosen().zip(&mut targets) {

@@ -182,6 +182,16 @@ impl Measure {
         }
     }
 
+    /// Length of the window within which accesses count, ns.
+    fn window_ns(self) -> Option<u64> {
+        match self {
+            Self::WorkingSet(Definition::Window(window)) => {
+                Some(u64::try_from(window.as_nanos()).unwrap_or(u64::MAX))
+            }
+            _ => None,
+        }
+    }
+
     /// What it is, a clause.
     pub fn describe(self) -> String {
         match self {
@@ -218,15 +228,50 @@ pub struct TrendAnalysis {
     mapped: Snapshot,
     /// Highest rate so far, in 1/10000 of an access.
     highest_bp: u64,
+    counted: Counted,
+    /// What was counted before as much had been observed as the window is long; of shorter recordings that is all there is.
+    early: Counted,
+    /// Figure of the snapshots that ended last, and the unknown bytes beside it: foreign recordings may hold one snapshot
+    /// a target for one moment.
+    pending: Option<(u64, u64, (u64, u64))>,
+    /// Time that was observed, ns.
+    observed_ns: u64,
+}
+
+/// A figure, and what is unknown beside it.
+#[derive(Clone, Debug)]
+struct Counted {
     distribution: Distribution,
     unknown: Distribution,
     series: Series,
     unknown_series: Series,
-    /// Figure of the snapshots that ended last, and the unknown bytes beside it: foreign recordings may hold one snapshot
-    /// a target for one moment.
-    pending: Option<(u64, u64, (u64, u64))>,
-    /// Time that went into the figures, ns.
-    observed_ns: u64,
+}
+
+impl Counted {
+    fn new(buckets: usize) -> Self {
+        let series = || Series::new(buckets);
+        Self {
+            distribution: Distribution::default(),
+            unknown: Distribution::default(),
+            series: series(),
+            unknown_series: series(),
+        }
+    }
+
+    fn add(&mut self, (value, unknown): (u64, u64), start: u64, end: u64) {
+        self.distribution.add(value, end - start);
+        self.unknown.add(unknown, end - start);
+        self.series.add(value, start, end);
+        self.unknown_series.add(unknown, start, end);
+    }
+}
+
+/// Windows up to this are counted from the first snapshot on: rates look back for about as long.
+const FIRST_WINDOW_NS: u64 = 1_000_000_000;
+
+/// Whether `observed` ns are as long as `window` ns. The last aggregation ends a little before or after its time.
+fn is_as_long(observed: u64, window: u64) -> bool {
+    observed.saturating_add(observed / 20) >= window
 }
 
 /// The distribution of a figure, and how it moved.
@@ -284,10 +329,8 @@ impl TrendReport {
 
     /// What has to be said of a window that is longer than the `recorded` time, ns.
     fn window_remark(&self, recorded: u64) -> Option<String> {
-        let Measure::WorkingSet(Definition::Window(window)) = self.measure else { return None };
-        let window = u64::try_from(window.as_nanos()).unwrap_or(u64::MAX);
-        // The last aggregation ends a little before or after its time.
-        let shorter = self.provenance.snapshots > 0 && recorded.saturating_add(recorded / 20) < window;
+        let window = self.measure.window_ns()?;
+        let shorter = self.provenance.snapshots > 0 && !is_as_long(recorded, window);
         shorter.then(|| {
             format!(
                 "the recording is shorter than the window: {} of {} were observed. The rest is extrapolated, as if every rate \
@@ -318,18 +361,16 @@ impl TrendReport {
 impl TrendAnalysis {
     /// An analysis of nothing yet.
     pub fn new(options: TrendOptions) -> Self {
-        let series = || Series::new(options.buckets);
-        let (series, unknown_series) = (series(), series());
+        let counted = || Counted::new(options.buckets);
+        let (counted, early) = (counted(), counted());
         Self {
             options,
             provenance: Provenance::default(),
             space: Space::default(),
             mapped: Snapshot::default(),
             highest_bp: 0,
-            distribution: Distribution::default(),
-            unknown: Distribution::default(),
-            series,
-            unknown_series,
+            counted,
+            early,
             pending: None,
             observed_ns: 0,
         }
@@ -341,20 +382,29 @@ impl TrendAnalysis {
     }
 
     fn flush(&mut self) {
-        if let Some((start, end, (value, unknown))) = self.pending.take() {
+        if let Some((start, end, figures)) = self.pending.take() {
             self.observed_ns = self.observed_ns.saturating_add(end - start);
-            self.distribution.add(value, end - start);
-            self.unknown.add(unknown, end - start);
-            self.series.add(value, start, end);
-            self.unknown_series.add(unknown, start, end);
+            let is_early = self
+                .options
+                .measure
+                .window_ns()
+                .is_some_and(|window| window > FIRST_WINDOW_NS && self.observed_ns <= window);
+            if is_early { &mut self.early } else { &mut self.counted }.add(figures, start, end);
         }
     }
 
     /// The report.
     pub fn finish(mut self) -> TrendReport {
         self.flush();
-        let (mean, relative_error) = (self.distribution.mean(), self.distribution.relative_error());
-        let (percentiles, distribution) = self.distribution.finish();
+        let early_ns =
+            self.options.measure.window_ns().filter(|window| *window > FIRST_WINDOW_NS).unwrap_or(0);
+        // A few snapshots behind as many as make a window are no distribution.
+        let enough = early_ns == 0 || self.observed_ns >= early_ns.saturating_add(FIRST_WINDOW_NS);
+        let left_out = enough && early_ns > 0;
+        let Counted { distribution, unknown, series, unknown_series } =
+            if enough { self.counted } else { self.early };
+        let (mean, relative_error) = (distribution.mean(), distribution.relative_error());
+        let (percentiles, distribution) = distribution.finish();
         let mut report = TrendReport {
             remarks: Vec::new(),
             what: self.options.measure.describe(),
@@ -364,7 +414,7 @@ impl TrendAnalysis {
             },
             measure: self.options.measure,
             unknown_bytes: match self.options.measure {
-                Measure::WorkingSet(_) => self.unknown.finish().0,
+                Measure::WorkingSet(_) => unknown.finish().0,
                 Measure::Regions => Vec::new(),
             },
             mean,
@@ -372,14 +422,20 @@ impl TrendAnalysis {
             percentiles,
             distribution,
             origin_ns: self.provenance.origin_ns(),
-            over_time: self.series.buckets(),
+            over_time: series.buckets(),
             unknown_over_time: match self.options.measure {
-                Measure::WorkingSet(_) => self.unknown_series.buckets(),
+                Measure::WorkingSet(_) => unknown_series.buckets(),
                 Measure::Regions => Vec::new(),
             },
             provenance: self.provenance,
         };
         report.remarks.extend(report.window_remark(self.observed_ns));
+        report.remarks.extend(report.measure.window_ns().filter(|_| left_out).map(|window| {
+            format!(
+                "the first {} are not counted: until then less was observed than the window is long",
+                units::format_time(window)
+            )
+        }));
         report.remarks.extend(report.threshold_remark());
         report
     }

@@ -205,6 +205,28 @@ fn a_window_longer_than_the_recording_is_told() {
     assert!(report(DAMO, &list).remarks.is_empty());
 }
 
+/// In its first moments rates are guesses, which a long window multiplies.
+#[test]
+fn before_a_window_was_observed_nothing_is_counted_of_it() {
+    let list: Vec<Snapshot> = (0..200)
+        .map(|i| snapshot(i, 1, vec![region(0, MIB, 20), region(MIB, 64 * MIB, u32::from(i < 5))]))
+        .collect();
+    let found = report(window(10.0), &list);
+    assert_eq!(found.percentile(100), Some(MIB));
+    assert_eq!(found.over_time.iter().filter_map(|bucket| bucket.max).max(), Some(MIB));
+    assert!(found.over_time[0].start_ns >= 9 * 1_000_000_000);
+    assert!(
+        found.remarks.len() == 1 && found.remarks[0].starts_with("the first 10 s are not counted"),
+        "{found:?}"
+    );
+    // Where there is no more than that it is said to be extrapolated.
+    let short = report(window(10.0), &list[..60]);
+    assert_eq!(short.percentile(100), Some(64 * MIB));
+    assert!(short.remarks[0].contains("extrapolated"), "{:?}", short.remarks);
+    let second = report(window(1.0), &list);
+    assert!(second.percentile(100).unwrap() > 60 * MIB && second.remarks.is_empty());
+}
+
 #[test]
 fn a_gap_is_no_part_of_a_working_set() {
     let mut analysis = TrendAnalysis::new(TrendOptions::new(window(1.0)));

@@ -293,9 +293,29 @@ fn what_was_reserved_and_never_touched_takes_no_rows() {
     let range = AddrRange::new(MMAP, MMAP + TIB);
     assert_eq!(shown(&recorded(0, true), &AreaChoice::Address(range)), [(0, TIB / MIB)]);
     assert_eq!(shown(&recorded(0, false), &AreaChoice::All), [(0, TIB / MIB)]);
-    // In a sparse stretch may be most of what is there.
-    let mut survey = Survey::new(SurveyOptions::default());
-    let regions = vec![at(0, MIB, MIB, 0), at(MIB, half, 100 * MIB, 0)];
-    (0..20).for_each(|i| survey.snapshot(&snapshot(i, 1, regions.clone())));
-    assert_eq!(shown(&survey, &AreaChoice::All), [(0, half / MIB)]);
+    // In a sparse stretch may be most of what is there, and no row would show it: it is said how much that is.
+    let of = |nr: u32| {
+        let mut survey = Survey::new(SurveyOptions::default());
+        let regions = vec![at(0, MIB, MIB, 1), at(MIB, half, 100 * MIB, nr)];
+        (0..20).for_each(|i| survey.snapshot(&snapshot(i, 1, regions.clone())));
+        survey
+    };
+    assert_eq!(shown(&of(0), &AreaChoice::All), [(0, 1)]);
+    let areas = of(0).areas(&AreaChoice::All, 9).unwrap();
+    assert_eq!(areas[0].left_out, Some(LeftOut { size: half - MIB, resident: 100 * MIB }));
+    let mut text = Vec::new();
+    let options = crate::heatmap::TerminalOptions::default();
+    crate::heatmap::write_terminal(
+        &of(0).draw(&options.grid(areas, (0, 1_000_000_000))),
+        &options,
+        &mut text,
+    )
+    .unwrap();
+    let text = String::from_utf8(text).unwrap();
+    assert!(
+        text.contains("not shown: 512.0 GiB of addresses in which no more than 100.0 MiB are in memory"),
+        "{text}"
+    );
+    // Most of the heat may lie there, and is not left out.
+    assert_eq!(shown(&of(1), &AreaChoice::All), [(0, half / MIB)]);
 }

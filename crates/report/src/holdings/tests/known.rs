@@ -82,3 +82,43 @@ fn what_is_there_and_was_seen_of_a_sparse_heap_is_not_unknown() {
     let trend = trend.finish();
     assert_eq!((trend.percentile(50), trend.unknown_bytes[0].value), (Some(4 * MIB), 4 * MIB));
 }
+
+/// Of a target with very many regions few parts are kept, and the figures stay.
+#[test]
+fn a_million_regions_are_reduced_and_figures_stay() {
+    let nr = 3 * MOST_PARTS as u64;
+    // Neighbours that are alike in most places, with holes, and some that are not there.
+    let regions: Vec<RegionSnapshot> = (0..nr)
+        .filter(|i| !i.is_multiple_of(1000))
+        .map(|i| {
+            let block = i / 64;
+            let nr = [0, 0, 0, 1, 20][(block % 5) as usize];
+            let resident = if block.is_multiple_of(7) { 0 } else { 4096 };
+            RegionSnapshot { resident: Some(resident), ..region(i << 12, (i + 1) << 12, nr) }
+        })
+        .collect();
+    let figures = |regions: &[RegionSnapshot], seconds: u64| {
+        let mut holdings = Holdings::new(Vec::new());
+        for i in 0..seconds * 10 {
+            holdings.snapshot(&snapshot(i, 1, regions.to_vec()));
+        }
+        let segments: usize = holdings.held.values().map(|held| held.layer.segments.len()).sum();
+        (holdings.totals(), segments)
+    };
+    let (all, segments) = figures(&regions, 1);
+    assert!(segments <= 2 * MOST_PARTS, "{segments}");
+    // The same in pieces that need not be reduced.
+    let mut sums = Figures::default();
+    for piece in regions.chunks(MOST_PARTS / 2) {
+        let (part, _) = figures(piece, 1);
+        sums.mapped += part.mapped;
+        sums.resident = Some(sums.resident.unwrap_or(0) + part.resident.unwrap());
+        sums.ws_1s += part.ws_1s;
+        sums.hot = Some(sums.hot.unwrap_or(0) + part.hot.unwrap());
+    }
+    let near = |what: &str, a: u64, b: u64| assert!(a.abs_diff(b) <= b / 1000, "{what}: {a} {b}");
+    near("mapped", all.mapped, sums.mapped);
+    near("resident", all.resident.unwrap(), sums.resident.unwrap());
+    near("ws_1s", all.ws_1s, sums.ws_1s);
+    near("hot", all.hot.unwrap(), sums.hot.unwrap());
+}
