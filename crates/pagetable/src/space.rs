@@ -1,8 +1,9 @@
 //! The address space: its root, its birth and its end.
 
 use core::marker::PhantomData;
+use core::sync::atomic::{AtomicU64, Ordering};
 
-use crate::address::{Frame, Level, PageRange};
+use crate::address::{Frame, Level, PageRange, VirtAddr};
 use crate::error::{Error, Stopped};
 use crate::folio::base;
 use crate::format::{Format, Half};
@@ -27,6 +28,8 @@ pub struct AddressSpace<'m, F: Format, M: Machine> {
     pub(crate) foreign: Foreign,
     /// The tables below the root are other spaces' as well, and stay.
     pub(crate) lends: bool,
+    /// Its own, the root included.
+    tables: AtomicU64,
     kind: PhantomData<fn() -> F>,
 }
 
@@ -59,6 +62,7 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
             id: SpaceId { root, context },
             foreign: Foreign::NONE,
             lends: false,
+            tables: AtomicU64::new(1),
             kind: PhantomData,
         })
     }
@@ -70,6 +74,28 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
     #[must_use]
     pub fn id(&self) -> SpaceId<M::Context> {
         self.id
+    }
+
+    /// How many page tables it has, the root included, without those that are others': what Linux counts in `VmPTE`. Exact while no
+    /// operation is under way.
+    #[must_use]
+    pub fn tables(&self) -> u64 {
+        self.tables.load(Ordering::Relaxed)
+    }
+
+    /// Where its own part of the lower half begins: behind entries of the root that are others'
+    /// ([`with_entries`](Self::with_entries)), at 0 if there are none.
+    #[must_use]
+    pub fn lowest(&self) -> VirtAddr {
+        let Foreign { first, end } = self.foreign;
+        let lower =
+            matches!(F::HALF, Half::Lower) || matches!(F::HALF, Half::Both) && first < upper_half::<F>();
+        VirtAddr::of_page(if lower { (end as u64) << F::shift(F::ROOT) } else { 0 })
+    }
+
+    /// So many are in the tree that were not before, or are no more.
+    pub(crate) fn count_tables(&self, more: u64, gone: u64) {
+        self.tables.fetch_add(more.wrapping_sub(gone), Ordering::Relaxed);
     }
 
     /// The machine it was made on.
@@ -150,13 +176,16 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
             let table = unsafe { self.table_at(frame) }.all();
             // Of the root all but others' entries.
             let others = if level == F::ROOT { self.foreign.first..self.foreign.end } else { 0..0 };
-            let some = table.chunks(CHUNK).enumerate().filter(|(_, chunk)| empty_from_first(chunk) < CHUNK);
-            for (index, entry) in some.flat_map(|(n, chunk)| (n * CHUNK..).zip(chunk)) {
-                let raw = entry.relaxed();
-                if raw == 0 || others.contains(&index) {
+            for (n, chunk) in table.chunks(CHUNK).enumerate() {
+                if empty_from_first(chunk) == CHUNK {
                     continue;
                 }
-                if F::is_valid(raw) && F::is_table(level, raw) {
+                for (index, entry) in (n * CHUNK..).zip(chunk) {
+                    let raw = entry.relaxed();
+                    // Most of what is there are leaves.
+                    if !F::is_valid(raw) || !F::is_table(level, raw) || others.contains(&index) {
+                        continue;
+                    }
                     if below == Level::Pte {
                         gather.retired(F::table_frame(raw), base::<F>());
                         count += 1;
