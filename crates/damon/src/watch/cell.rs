@@ -173,6 +173,8 @@ pub(super) struct Window {
     pub believed: f32,
     /// It showed after a clear that flushed nothing, later than it was to end.
     pub late: bool,
+    /// It was over those pages that are accessed, where others of the cell are not.
+    pub is_focus: bool,
 }
 
 /// A look, and what is to be known of it.
@@ -284,7 +286,8 @@ impl Cell {
                 self.window &= !(all & !of);
                 let left = self.window & !shown;
                 let is_rest = self.is_rest;
-                let (was_idle, believed) = (self.evidence.hits <= 0.0, self.rate());
+                let before = self.evidence;
+                let (was_idle, believed) = (before.hits <= 0.0, before.rate());
                 let counts = self.first || self.unbroken || self.evidence.hits <= 0.0;
                 // Where pages appear, those that might have are among those watched.
                 let watched = if appeared & of == 0 { of } else { of | absent };
@@ -316,6 +319,11 @@ impl Cell {
                         tuning,
                     )
                 };
+                let verdict = match verdict {
+                    // Nothing was seen of those that were accessed: they are the ones that are, and are to be watched again.
+                    Verdict::Silent if is_rest && self.narrow(before) => Verdict::Expected,
+                    other => other,
+                };
                 if verdict == Verdict::Surprise {
                     // What began now is watched from now on.
                     self.opened_at = now;
@@ -339,7 +347,9 @@ impl Cell {
                 }
                 let goes_on = left_of.count_ones() as f32 > tuning.rest_share * of.count_ones() as f32
                     && (self.shared || self.rate() <= tuning.active);
-                if was_in_focus && verdict == Verdict::Silent && !self.is_most(self.opened) {
+                if self.state == State::Unseen {
+                    self.window = 0;
+                } else if was_in_focus && verdict == Verdict::Silent && !self.is_most(self.opened) {
                     // What comes may come to other pages.
                     (self.state, self.window, self.tried) = (State::Unseen, 0, 0);
                 } else if shown == 0 {
@@ -356,7 +366,8 @@ impl Cell {
                     self.state = if is_vague { State::Unseen } else { State::Lit };
                     self.window = 0;
                 }
-                Told::Closed(Window { share, length, counts, is_rest, late, verdict, believed })
+                let is_focus = was_in_focus;
+                Told::Closed(Window { share, length, counts, is_rest, late, verdict, believed, is_focus })
             }
             State::Unseen if appeared != 0 && self.appeared.is_some_and(|a| a.at + longest * 2 >= now) => {
                 let before = self.appeared.unwrap_or_default();
@@ -438,6 +449,22 @@ impl Cell {
             let floor = if narrowed { shown & of == of && length > 1.5 } else { self.evidence.floor };
             self.evidence.refocus(before, of, floor);
         }
+    }
+
+    /// Of an open window some pages were accessed, and for long none of those that it has left: the cell's evidence, `before` the
+    /// last of that came, is of the former. False if there are none, or if it takes a sweep to clear them.
+    fn narrow(&mut self, before: Evidence) -> bool {
+        let of = self.focus.of(self.opened);
+        let accessed = of & !self.window;
+        if accessed == 0 || self.shared {
+            return false;
+        }
+        self.evidence = Evidence { idle: 0.0, luck: 1.0, ..before };
+        // How fast the others were found says no more than that.
+        self.evidence.refocus(of, accessed, true);
+        self.focus.settle(accessed);
+        self.state = State::Unseen;
+        true
     }
 
     /// Keeps which pages of the cell were accessed, if the window had most of them.

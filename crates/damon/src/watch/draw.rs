@@ -25,6 +25,12 @@ pub(super) struct Stretch {
     pub known: bool,
     /// A check did not show what was expected: more are wanted.
     pub suspect: bool,
+    /// Checks that fell silent since one was last accessed, when one last did, and when one was last accessed.
+    pub silent: u8,
+    pub silent_at: u64,
+    pub heard: u64,
+    /// Checks of it or of its neighbours fell silent, and none was accessed since.
+    pub doubted: bool,
     /// When it was last checked.
     pub checked: u64,
     /// Bytes absent by bytes present, if that is more than [`Tuning::mostly`]; otherwise 0.
@@ -292,6 +298,10 @@ fn carry(old: &[Stretch], new: &mut [Stretch]) {
         if let Some(before) = old.get(at).filter(|s| s.range.contains(middle)) {
             stretch.checked = before.checked;
             stretch.suspect = before.suspect;
+            // Cut in two it is not twice as much.
+            stretch.silent = if before.range == stretch.range { before.silent } else { before.silent.min(1) };
+            (stretch.silent_at, stretch.heard, stretch.doubted) =
+                (before.silent_at, before.heard, before.doubted);
             stretch.places = before.places;
         }
         stretch.places = stretch.places.carried_to(stretch.range);

@@ -64,6 +64,13 @@ impl Focus {
         self.windows < 3
     }
 
+    /// It is these: others were watched for long and never accessed.
+    pub fn settle(&mut self, pages: u64) {
+        let windows = 3;
+        let hits = u16::from(windows) * pages.count_ones() as u16;
+        *self = Self { pages, seen: pages, windows, hits, strays: 0 };
+    }
+
     /// Takes in a window over all of a cell, `shown` of whose pages were accessed. True if it is another one now.
     pub fn add(&mut self, window: u64, shown: u64) -> bool {
         if self.windows >= GENERATION {

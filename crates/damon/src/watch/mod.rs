@@ -53,6 +53,7 @@ mod parts;
 mod places;
 mod plan;
 mod queue;
+mod quiet;
 mod regions;
 mod rescale;
 mod segment;

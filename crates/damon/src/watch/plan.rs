@@ -77,11 +77,14 @@ impl Watch {
             self.hurried = step.now;
         }
         let needed = if changes { self.round / 2 } else { self.round };
-        // The less waits, the less of what there is goes to it.
+        // The less waits, the less of what there is goes to it. What was forgotten waits too: where hot memory is in many pieces
+        // checks of all of them would take all there is, and what is not checked would be unknown for good.
         let seen: usize = self.targets.iter().map(|t| t.census.watching + t.census.lit).sum();
-        let share = match waiting {
+        let forgotten: usize =
+            self.targets.iter().filter(|t| !t.activity.is_still()).map(|t| t.census.forgotten).sum();
+        let share = match waiting + forgotten {
             0 => 100,
-            _ if 8 * waiting < seen => (100 + tuning.checks_share) / 2,
+            waiting if 8 * waiting < seen => (100 + tuning.checks_share) / 2,
             _ => tuning.checks_share / part,
         };
         let mut for_checks = (spend * share / 100).max(1);
@@ -166,7 +169,13 @@ impl Watch {
                     stretch.evidence.floor || stretch.suspect || stretch.places.doubtful || is_thin(stretch);
                 let waited = step.now.saturating_sub(stretch.checked).clamp(1, 1 << 20);
                 let size = 1 << (stretch.resident.max(1).ilog2() / 2);
-                let worth = waited * size * if unsettled { 4 } else { 1 };
+                // What may be idle by now is told as hot until it is checked once more.
+                let weight = match unsettled {
+                    _ if stretch.doubted => 64,
+                    true => 4,
+                    false => 1,
+                };
+                let worth = waited * size * weight;
                 let (range, suspect) = (stretch.range, stretch.suspect);
                 let fast = stretch.rate() >= tuning.fast && stretch.range.size() >= 2 * crate::BLOCK_SIZE;
                 let many = stretch.own >= tuning.settled_cells;

@@ -3,6 +3,7 @@
 use super::cell::{self, Cell, State};
 use super::evidence::{Evidence, Verdict, tells};
 use super::places::Checked;
+use super::quiet::{Showed, find_quiet, within};
 use super::target::{self, Block, CELLS, Watched};
 use super::tuning::Tuning;
 use crate::AddrRange;
@@ -20,23 +21,25 @@ pub(super) fn spread_results(target: &mut Watched, now: u64, longest: u64, tunin
     let mut changed = false;
     let mut results = core::mem::take(&mut target.results);
     results.sort_unstable_by_key(|(cell, _)| cell.start);
-    let mut rest = results.as_slice();
-    for stretch in &mut target.stretches {
-        let start = rest.partition_point(|(cell, _)| cell.start < stretch.range.start);
-        let end = rest.partition_point(|(cell, _)| cell.start < stretch.range.end);
-        let mine = rest.get(start..end).unwrap_or_default();
-        rest = rest.get(end..).unwrap_or_default();
+    let quiet = find_quiet(&mut target.stretches, &results, now, tuning);
+    for (stretch, quiet) in target.stretches.iter_mut().zip(quiet) {
+        let mine = within(&results, stretch.range);
+        // Where pages that are accessed lie apart, cells of which it is not known yet which those are tell another rate: that of all
+        // of their pages.
+        let sparse = stretch.idle > tuning.sparse;
+        let focused: Vec<(AddrRange, cell::Window)>;
+        let mine = match sparse && mine.iter().any(|(_, w)| !w.is_focus) {
+            true => {
+                focused = mine.iter().filter(|(_, w)| w.is_focus).copied().collect();
+                focused.as_slice()
+            }
+            false => mine,
+        };
         if mine.is_empty() || !stretch.is_hot(tuning) {
             continue;
         }
-        let hits = mine.iter().filter(|(_, w)| w.share > 0.0).count();
-        // A cell that was thought to be much hotter is silent sooner: that says nothing of the others.
-        let rate = stretch.evidence.rate();
-        let fell_silent = |w: &cell::Window| w.verdict == Verdict::Silent && w.believed <= rate * tuning.like;
-        let silent = mine.iter().filter(|(_, w)| fell_silent(w)).count();
-        // Checks of one moment may all have met a pause: those of another one, or of many cells, are to say the same.
-        let before = core::mem::replace(&mut stretch.suspect, silent > 0);
-        if silent >= 2 && silent > hits && (before || mine.len() > tuning.checks_settled) {
+        let Showed { hits, silent } = Showed::by(mine, stretch, tuning);
+        if quiet {
             // It fell silent as a whole, as far as is known.
             stretch.suspect = false;
             changed = true;
@@ -116,7 +119,10 @@ pub(super) fn spread_results(target: &mut Watched, now: u64, longest: u64, tunin
         for_cells(&mut target.blocks, stretch.range, |addr, cell| {
             // What was seen of its cells since it was drawn may set some of them apart.
             let is_checked = is_mixed && mine.iter().any(|(checked, _)| checked.contains(addr));
-            if is_checked || cell.evidence.hits > 0.0 && cell.evidence.is_like(believed, tuning) {
+            let is_of_these = !sparse || cell.focus.known().is_some();
+            if is_checked
+                || is_of_these && cell.evidence.hits > 0.0 && cell.evidence.is_like(believed, tuning)
+            {
                 let of = match split {
                     Some(split) if addr < split.at => side(split.left),
                     Some(split) => side(split.right),
@@ -191,6 +197,7 @@ mod tests {
                 verdict: Verdict::Surprise,
                 believed: 0.4,
                 late: false,
+                is_focus: false,
             };
             target.results.push((AddrRange::new(start, start + CELL_SIZE), window));
         }

@@ -105,6 +105,8 @@ pub(super) struct Census {
     pub shared: usize,
     /// Were accessed and show nothing more, and can be cleared alone, as far as is known.
     pub lit: usize,
+    /// Those of them of which nothing was heard for so long that hardly anything is known.
+    pub forgotten: usize,
     /// Those of them that likely only a sweep shows: a sweep did, and of what was tried alone so many are shared.
     pub lit_shared: usize,
     /// Showed any access, of those above.
@@ -381,7 +383,9 @@ impl Watched {
             if before.rate() > tuning.active && !window.is_rest {
                 // A cell with a border in it tells of both sides, so of neither.
                 // Nor does one of which it was just found that it is of other pages.
-                let is_of_these = cell.focus.known() == focus && (focus.is_some() || step_at(cell).is_none());
+                // One that fell silent has none any more.
+                let is_of_these = window.verdict == Verdict::Silent && focus.is_some()
+                    || cell.focus.known() == focus && (focus.is_some() || step_at(cell).is_none());
                 if block_is_huge || is_of_these {
                     let size = if block_is_huge { BLOCK_SIZE } else { CELL_SIZE };
                     self.results.push((AddrRange::new(addr, addr + size), window));
@@ -469,6 +473,8 @@ impl Watched {
                     State::Watching { .. } => census.watching += 1,
                     State::Lit => {
                         census.lit += usize::from(!cell.shared);
+                        let last = now.saturating_sub(cell.evidence.last);
+                        census.forgotten += usize::from(!cell.shared && last > tuning.forgotten);
                         lit_by_sweep += usize::from(!cell.shared && !cell.own);
                     }
                     State::Blind(Blind::Unclearable) => {}

@@ -63,6 +63,29 @@ fn what_is_first_found_accessed_after_too_long_is_to_be_seen_anew_once() {
 }
 
 #[test]
+fn what_is_left_of_a_window_and_never_accessed_shows_which_pages_are() {
+    let hot = 0x0101_0101_0101_0101;
+    let mut cell = Cell { present: u64::MAX, state: State::Unseen, ..Cell::default() };
+    cell.open(u64::MAX, true, at(1000), 20, &T);
+    let mut now = 1020;
+    while now < 10_000 && matches!(cell.state, State::Watching { .. }) {
+        // Half of them within the first 20 intervals, the others soon after.
+        let young = if now == 1020 { hot & u64::from(u32::MAX) } else { hot };
+        cell.looked(u64::MAX, young, &seen(at(now), 1, 20));
+        now += 20;
+    }
+    assert_eq!((cell.state, cell.focus.known()), (State::Unseen, Some(hot)), "to be cleared again");
+    let rate = cell.rate();
+    assert!(rate > 0.004 && cell.evidence.floor, "{rate}: all of those were accessed within a second");
+    // Cleared again and idle, they fell silent as well.
+    cell.open(hot, true, at(now), 20, &T);
+    for after in 1..=100 {
+        cell.looked(u64::MAX, hot & !cell.window, &seen(at(now + after * 20), 1, 20));
+    }
+    assert_eq!((cell.rate(), cell.focus.known()), (0.0, None));
+}
+
+#[test]
 fn a_page_that_appears_was_accessed_and_is_unknown_later() {
     let mut cell = Cell::default();
     assert_eq!(cell.looked(0, 0, &seen(at(10), 10, 20)), Told::Nothing);
