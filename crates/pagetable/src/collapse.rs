@@ -129,7 +129,6 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
         let run = run_of::<F, M>(&child, 0, ENTRIES);
         let raw = with_state::<F>(raw, run.or, run.and) & !F::CONT;
         slot.store(F::at_level(raw, Level::Pmd));
-        self.count_tables(0, 1);
         gather.unlinked(child.unlink(), base::<F>(), first, F::pages(Level::Pmd));
         Ok(Collapsed::InPlace)
     }
@@ -279,7 +278,6 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
         attributes.young |= child.table().iter().any(|entry| F::is_young(entry.relaxed()));
         slot.store(F::leaf(Level::Pmd, folio.head(), attributes));
         drop(parent);
-        self.count_tables(0, 1);
         gather.unlinked(child.unlink(), base::<F>(), first, F::pages(Level::Pmd));
         let mut pages = 0;
         for &raw in held.entries.iter().filter(|&&raw| raw != 0) {

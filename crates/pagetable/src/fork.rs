@@ -116,7 +116,6 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
         let mut got = RssStat::default();
         let done = self.copy_windows(child, range, sharing, gather, &mut preallocated, &mut got);
         got.tables = preallocated.taken;
-        child.count_tables(got.tables, 0);
         match done {
             Ok(()) => Ok(got),
             Err(stopped) => Err(stopped.after(got)),

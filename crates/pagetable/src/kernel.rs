@@ -35,7 +35,6 @@ impl<'m, F: Format, M: Machine> KernelHalf<'m, F, M> {
             let table = link::<F, M>(new_table::<F, M>(machine)?);
             // SAFETY: the space is known to nobody yet, so nobody reads or changes its root.
             unsafe { OwnEntries::<F>::of(machine, space.id.root) }.all_mut()[index].set(table);
-            space.count_tables(1, 0);
         }
         Ok(KernelHalf(space))
     }

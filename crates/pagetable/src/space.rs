@@ -1,7 +1,6 @@
 //! The address space: its root, its birth and its end.
 
 use core::marker::PhantomData;
-use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::address::{Frame, Level, PageRange, VirtAddr};
 use crate::error::{Error, Stopped};
@@ -28,8 +27,6 @@ pub struct AddressSpace<'m, F: Format, M: Machine> {
     pub(crate) foreign: Foreign,
     /// The tables below the root are other spaces' as well, and stay.
     pub(crate) lends: bool,
-    /// Its own, the root included.
-    tables: AtomicU64,
     kind: PhantomData<fn() -> F>,
 }
 
@@ -62,7 +59,6 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
             id: SpaceId { root, context },
             foreign: Foreign::NONE,
             lends: false,
-            tables: AtomicU64::new(1),
             kind: PhantomData,
         })
     }
@@ -76,11 +72,29 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
         self.id
     }
 
-    /// How many page tables it has, the root included, without those that are others': what Linux counts in `VmPTE`. Exact while no
-    /// operation is under way.
+    /// How many page tables it has, the root included, without those that are others': what Linux counts in `VmPTE`. Here nothing is
+    /// counted as they come and go, but all above the lowest level are read: one for each GiB of granules of 4 KiB, and few
+    /// above. Exact while no operation is under way.
     #[must_use]
     pub fn tables(&self) -> u64 {
-        self.tables.load(Ordering::Relaxed)
+        self.tables_below(F::ROOT, self.id.root, &self.machine.read_lock())
+    }
+
+    /// A table and those below it.
+    fn tables_below(&self, level: Level, frame: Frame, guard: &M::Guard<'_>) -> u64 {
+        let Some(below) = level.below() else { return 1 };
+        // SAFETY: the guard is older than the load that found the frame.
+        let table = unsafe { self.table_at(frame) }.all();
+        let others = if level == F::ROOT { self.foreign.first..self.foreign.end } else { 0..0 };
+        let own = table.iter().enumerate().filter(|(index, _)| !others.contains(index));
+        let raw =
+            own.map(|(_, entry)| entry.load()).filter(|&raw| F::is_valid(raw) && F::is_table(level, raw));
+        1 + raw
+            .map(|raw| match below {
+                Level::Pte => 1,
+                _ => self.tables_below(below, F::table_frame(raw), guard),
+            })
+            .sum::<u64>()
     }
 
     /// Where its own part of the lower half begins: behind entries of the root that are others'
@@ -91,11 +105,6 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
         let lower =
             matches!(F::HALF, Half::Lower) || matches!(F::HALF, Half::Both) && first < upper_half::<F>();
         VirtAddr::of_page(if lower { (end as u64) << F::shift(F::ROOT) } else { 0 })
-    }
-
-    /// So many are in the tree that were not before, or are no more.
-    pub(crate) fn count_tables(&self, more: u64, gone: u64) {
-        self.tables.fetch_add(more.wrapping_sub(gone), Ordering::Relaxed);
     }
 
     /// The machine it was made on.

@@ -179,7 +179,6 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
         let entry = parent.entry(F::index(level, page));
         if entry.relaxed() == 0 {
             parent.change_at(F::index(level, page)).store(link::<F, M>(fresh));
-            self.count_tables(1, 0);
             added += 1;
         }
         Ok(added)
@@ -207,7 +206,6 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
         let mut parts = unsafe { OwnEntries::<F>::of(self.machine, fresh.frame()) };
         write_run::<F, M>(self.machine, &mut parts, below, 0, F::at_level(raw, below), 1 << F::TABLE_BITS);
         table.change_at(index).store(link::<F, M>(fresh));
-        self.count_tables(1, 0);
         self.machine.event(Event::Split);
         Ok(true)
     }
@@ -257,7 +255,6 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
         let empty = child.is_empty();
         if empty {
             parent.change_at(F::index(parent.level, page)).store(0);
-            self.count_tables(0, 1);
             gather.unlinked(child.unlink(), base::<F>(), page, F::pages(parent.level));
         }
         empty

@@ -138,7 +138,8 @@ impl<'m, F: Format, M: Machine, O> Paged<'m, F, M, O> {
         self.kin.as_ref().map(Kin::system)
     }
 
-    /// How many page tables it has (`VmPTE` of `/proc/PID/status`). Exact while no fault or operation is under way.
+    /// How many page tables it has (`VmPTE` of `/proc/PID/status`), by a look at those above the lowest level. Exact while no fault or
+    /// operation is under way.
     #[must_use]
     pub fn tables(&self) -> u64 {
         self.mm.tables.tables()
