@@ -2,7 +2,8 @@
 
 use isotherm_damon::*;
 use isotherm_simulated::{
-    HotBytes, Keep, Kind, MIB, PAGE, Pattern, Purse, Simulated, areas, share_accessed, tick, told,
+    HotBytes, Keep, Kind, MIB, PAGE, Pattern, Purse, Second, Simulated, areas, share_accessed, tick, told,
+    zipf,
 };
 
 /// Of areas of 200, 50, 10, 2, 0.2 and 0 Hz, 1 GiB together, by the second half of 25 s: what is told of their rates, Hz, and the share of
@@ -131,4 +132,33 @@ fn followed(phases: &[Pattern], share: f64, seed: u64) -> f64 {
         keep.0.iter().skip(1).for_each(|s| bytes.add(&s.targets[0], phase));
     }
     bytes.f1()
+}
+
+/// Pages that are accessed at random, few often and many seldom, after two idle seconds: a look comes so late by then that the window it
+/// closes began long before them, and for how much of it they were accessed is not known.
+#[test]
+fn what_begins_later_is_told_where_there_is_little_to_spend() {
+    let idle = [(0, 128 * 1024, 0.0)];
+    let list = [zipf(256, 1024, false), zipf(128, 2048, true), idle.to_vec()].concat();
+    let pattern = Pattern { kind: Kind::Random, ..areas(&list) };
+    for (share, least) in [(0.004, 0.9), (0.0025, 0.89)] {
+        let mut bytes = Second::default();
+        for seed in [11, 23, 35, 47] {
+            let ops = Simulated::new(Pattern { hot: Vec::new(), ..pattern.clone() });
+            let mut monitor = Monitor::new(Attrs::default(), ops, Watch::new(), seed).unwrap();
+            monitor.add_target(TargetId(1)).unwrap();
+            let (mut now, mut purse, mut keep) = (0, Purse::full(1).with_share(share), Keep::default());
+            while now < 400 {
+                tick(&mut monitor, &mut now, &mut purse, &mut keep);
+            }
+            monitor.ops().change(pattern.clone());
+            keep.0.clear();
+            while now < 5000 {
+                tick(&mut monitor, &mut now, &mut purse, &mut keep);
+            }
+            keep.0.iter().skip(30).for_each(|s| bytes.add(s, &s.targets[0], &pattern));
+        }
+        println!("at {share}: F1 {:.3}, recorded / true {:.2}", bytes.f1(), bytes.told / bytes.truth);
+        assert!(bytes.f1() > least, "F1 {} at {share}", bytes.f1());
+    }
 }
