@@ -13,8 +13,9 @@ for step in "$@"; do
 	# Under Miri what CI has no time for of the page tables, their second borrow model, and address spaces; page tables on arm64's
 	# memory order (qemu-user).
 	deep | trees | spaces | arm64) must ci/memory.sh "$step" ;;
-	# Threads in one address space against naive models, for half an hour or ISOTHERM_STRESS_MINUTES.
-	stress) must cargo test --locked --release -p isotherm-mm --test stress -- --ignored --nocapture ;;
+	# Threads in one address space against naive models, on pages of their own and on the same pages, for half an hour each or
+	# ISOTHERM_STRESS_MINUTES.
+	stress) must cargo test --locked --release -p isotherm-mm --test stress --test serial -- --ignored --nocapture ;;
 	# Each of Debian's kernels with 4 and with 5 levels of page tables.
 	levels) must ci/qemu-tests.sh --levels ;;
 	# What the live screen costs, whether comparisons know noise, and a day's page in a browser: figures for people to judge, and

@@ -111,6 +111,26 @@ where
         Ok(brought << PAGE_SHIFT)
     }
 
+    /// `mincore`: which pages of the range a program would find without waiting for storage. Bit `i` of the bitmap is page `i` of the
+    /// range: set if it is mapped, the zero page too, or if its object has it in memory. Returns how many are. Pages come and go
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`], also if the bitmap is too short; [`Error::Hole`] if a part of the range is not mapped: the bits of the rest
+    /// are set.
+    pub fn resident(&self, address: u64, length: u64, bitmap: &mut [u64]) -> Result<u64, Error> {
+        let Some((start, end)) = pages(address, length, Error::Invalid)? else { return Ok(0) };
+        let words = ((end - start) >> PAGE_SHIFT).div_ceil(64);
+        let bitmap = usize::try_from(words).ok().and_then(|words| bitmap.get_mut(..words));
+        let bitmap = bitmap.ok_or(Error::Invalid)?;
+        bitmap.fill(0);
+        let (_, done) = self.each_vma(start, end, |part| {
+            self.contents.find_resident(part, start, bitmap);
+            0
+        });
+        done.map(|()| bitmap.iter().map(|word| u64::from(word.count_ones())).sum())
+    }
+
     /// `MADV_COLLAPSE`: maps each aligned 2 MiB of private anonymous memory in the range by a huge leaf, where its pages allow it:
     /// all are this space's alone, none is in swap, and at most `max_none` are missing (Linux' `max_ptes_none`), which become
     /// zeros. Unless they are one folio already they are copied into one. Where faults are somebody else's none may be missing, nor

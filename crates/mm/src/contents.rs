@@ -43,6 +43,11 @@ pub trait Contents {
         u64::MAX
     }
 
+    /// The first address that can be mapped: a space begins there, whatever its [`Config`](crate::Config) says.
+    fn lowest(&self) -> u64 {
+        0
+    }
+
     /// The space exists from now on: a new one, or a fork's child, which has all by now that it was to get.
     fn begin(&mut self) {}
 

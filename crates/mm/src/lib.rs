@@ -95,7 +95,7 @@ pub use sharded::SHARDS;
 pub use space::{AddressSpace, Platform};
 pub use stats::LockStats;
 pub use swap::*;
-pub use system::{Kept, MappedAt, Reclaimed, System, SystemStats, Watermarks};
+pub use system::{Kept, MappedAt, Nodes, Reclaimed, System, SystemStats, Watermarks};
 pub use usage::Usage;
 pub use userfault::UserFaults;
 pub use vma::{ObjectId, VmaInfo};

@@ -67,7 +67,7 @@
 //! *[`Counted`](crate::VmaLocking::Counted): as in Linux since 6.15.* The tree has a reference of its own, so the counter is 1 without
 //! readers, and 0 of a VMA that is in no tree (*detached*). Step 3 adds 1 unless the counter is 0. So memory of a VMA may be used
 //! for the next one **without a grace period** (*type-safe reuse*, `src/pool.rs`): a reader that found the old one under RCU either
-//! finds 0 and leaves, or has locked the new one, which step 5 tells by its address. What it looked at before it had the lock is
+//! finds 0 and leaves, or has locked the new one, which step 5 sees by its address. What it looked at before it had the lock is
 //! looked at again then. Memory is used again only when the counter is 0, and as long as it is, nobody adds to it; it becomes 1
 //! after the new VMA is write-locked. A VMA without anonymous state is served too: a fault that makes that takes `mmap_lock` for
 //! reading if nobody has it for writing (`MmapLock::try_read`), else it starts again.

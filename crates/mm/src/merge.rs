@@ -1,8 +1,8 @@
 //! When neighbours are one VMA: the kernel's rules (`vma_merge_new_range`, `vma_merge_existing_range`).
 //!
 //! Two VMAs merge if they adjoin, agree in all flags and in what they map, and the second continues in the object where the
-//! first ends; anonymous memory too has such offsets, which tell where it was first mapped. And their pages must be told
-//! apart in the same way: at most one of them has anonymous state, or both have the same. State that a fork's child has from
+//! first ends; anonymous memory too has such offsets, which say where it was first mapped. And what distinguishes their pages must
+//! be the same: at most one of them has anonymous state, or both have the same. State that a fork's child has from
 //! its parent is not spread to a neighbour.
 
 use crate::vma::{Anon, Desc};

@@ -1,4 +1,4 @@
-//! Where a mapping goes that is not told where: hints, top-down and bottom-up (x86-64's `arch_get_unmapped_area`).
+//! Where a mapping goes whose address is not fixed: hints, top-down and bottom-up (x86-64's `arch_get_unmapped_area`).
 
 use crate::error::Error;
 use crate::flags::{PAGE_SIZE, VmFlags, is_page_aligned};

@@ -215,7 +215,7 @@ impl<P: Platform> Writing<'_, P> {
         let this = vma.desc();
         let mut new = this.part(remap.address, this.end);
         (new.start, new.end) = (remap.to, remap.to + remap.new_len);
-        // Nobody is told of the move, so its faults are nobody else's.
+        // Nobody has registered the new place, so its faults are nobody else's.
         new.flags -= VmFlags::USER;
         if new.object.is_none() && !new.anon.is_some() {
             // Nothing ties it to where it was: so it is as if it were mapped here.

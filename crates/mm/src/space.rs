@@ -62,7 +62,7 @@ pub struct AddressSpace<P: Platform> {
 }
 
 impl<P: Platform> AddressSpace<P> {
-    /// An empty one. It ends where the contents do ([`Contents::limit`]), or before.
+    /// An empty one. It ends where the contents do ([`Contents::limit`]), or before, and begins where they do, or behind.
     #[must_use]
     pub fn new(rcu: P::Rcu, lock: P::Lock, contents: P::Contents, config: Config) -> Self {
         Self::with_tree(MapleTree::new_in(rcu), lock, contents, config)
@@ -76,6 +76,7 @@ impl<P: Platform> AddressSpace<P> {
     ) -> Self {
         contents.begin();
         config.end = config.end.min(contents.limit() & !(PAGE_SIZE - 1));
+        config.lowest = config.lowest.max(contents.lowest());
         let marks = MapleTree::new_in(tree.rcu().clone());
         config.top_down_base = config.top_down_base.min(config.end);
         Self {
@@ -94,7 +95,14 @@ impl<P: Platform> AddressSpace<P> {
         }
     }
 
-    /// What it was made with, but for an end that was too high.
+    /// Becomes another program's, as by `execve`: nothing is mapped, and the heap is empty. Rules and limits stay. What the old one had
+    /// is given back, in which it is as if it was dropped: no CPU may have it loaded.
+    pub fn exec(&mut self, lock: P::Lock, contents: P::Contents) {
+        let new = Self::new(self.tree.rcu().clone(), lock, contents, self.config);
+        drop(core::mem::replace(self, new));
+    }
+
+    /// What it was made with, but for an end that was too high, or a beginning that was too low.
     #[must_use]
     pub const fn config(&self) -> &Config {
         &self.config

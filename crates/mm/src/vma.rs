@@ -17,7 +17,7 @@ use crate::sync::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 /// are the caller's.
 pub type ObjectId = NonZeroU64;
 
-/// Whether a VMA has pages that may be private to it, and with which other VMAs these can be told apart: what `anon_vma` is
+/// Whether a VMA has pages that may be private to it, and from those of which other VMAs these can be distinguished: what `anon_vma` is
 /// to the rules of merging.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Anon(u64);
@@ -206,7 +206,7 @@ impl VmaPtr {
         self.lock().attach();
     }
 
-    /// As it is told apart from others.
+    /// What distinguishes it from others.
     pub(crate) const fn address(self) -> *mut Vma {
         self.0.as_ptr()
     }

@@ -12,14 +12,16 @@ use common::files::*;
 use common::host::*;
 use common::swap::*;
 use common::{PAGE, SMALL, anonymous};
-use isotherm_damon::schemes::{AccessPattern, Action, Filter, Node, PageKind, Scheme, Schemes, Stats};
+use isotherm_damon::schemes::{
+    AccessPattern, Action, Actions, Filter, Node, PageKind, Scheme, Schemes, Stats,
+};
 use isotherm_damon::{
     AddrRange, Allowance, Attrs, BLOCK_SIZE, BlockLook, BlockOperations, Callbacks, Check, Classic, Mapped,
     Moment, Monitor, Operations, Region, Sampler, Seen, Snapshot, Sweep, Target, TargetId, Watch,
 };
-use isotherm_mm::damon::Physical;
+use isotherm_mm::damon::{Physical, Spaces};
 use isotherm_mm::*;
-use isotherm_page::{Frame, Order};
+use isotherm_page::{Frame, Order, Unique, Unused};
 use isotherm_pagetable::host::HostMachine;
 use isotherm_pagetable::{Arm64Hafdbs, Format, Mapping, X86_64};
 use isotherm_rcu::Epoch;
@@ -195,11 +197,7 @@ fn cold_frames_leave_under_blocks() {
 }
 
 /// One pass of a scheme over one region.
-fn act<'m, F, O>(memory: &mut Physical<'m, F, HostMachine, O>, scheme: Scheme, range: AddrRange) -> Stats
-where
-    F: Format + 'm,
-    O: Objects<'m, F, HostMachine>,
-{
+fn act(memory: &mut impl Actions, scheme: Scheme, range: AddrRange) -> Stats {
     let mut schemes = Schemes::new();
     schemes.commit(vec![scheme]).unwrap();
     let mut all = [Target::new(TARGET, vec![Region::new(range)])];
@@ -507,4 +505,72 @@ proptest! {
         run::<X86_64>(&ops);
         run::<Arm64Hafdbs>(&ops);
     }
+}
+
+/// Two halves of a machine's frames.
+struct Halves<'m>(&'m HostMachine);
+
+impl<'m> Nodes<'m, HostMachine> for Halves<'m> {
+    fn node_of(&self, frame: Frame) -> u32 {
+        u32::from(frame.0 >= FRAMES / 2)
+    }
+
+    fn take(&self, node: u32, order: Order) -> Option<Unique<'m, HostMachine, Unused>> {
+        let mut others = Vec::new();
+        loop {
+            let block = self.0.take(order)?;
+            if self.node_of(block.frame()) == node {
+                return Some(block);
+            }
+            others.push(block);
+        }
+    }
+}
+
+/// Pages of each kind move to the node that a scheme names, each once, and stay what they are; without nodes none does.
+#[test]
+fn frames_move_to_other_nodes() {
+    let (machine, swap) = machine_with_swap(FRAMES, 512);
+    let zero = zero(&machine);
+    let before = machine.free_frames();
+    let system = system::<X86_64>(&machine, &swap);
+    let files: Files1<'_> = Files::new(&machine, &[(ObjectKind::File, 16), (ObjectKind::Shmem, 16)]);
+    let space = mixed(&machine, &system, &files, zero.frame());
+    let halves = Arc::new(Halves(&machine));
+    // A page of an object that moved is mapped by the next access.
+    let at = |page: u64| {
+        assert_eq!(word(&machine, &space, page * PAGE + WORD, None), Ok(page));
+        space.contents().access(page * PAGE, Access::Read).unwrap()
+    };
+    let pages = || (40..56).chain(60..76).chain(80..96);
+    let to = |id| {
+        let mut scheme = scheme(Action::MigrateCold);
+        scheme.nodes = vec![Node { id, weight: 1 }];
+        scheme
+    };
+    let memory = || Physical::new(TARGET, &system, Arc::clone(&files));
+    assert_eq!(act(&mut memory(), to(1), ALL).sz_applied, 0, "there is one node");
+    system.set_nodes(halves.clone());
+    let first = pages().filter(|&page| halves.node_of(at(page)) == 0).count() as u64;
+    assert!(first > 0);
+    for (node, moved) in [(1, first), (1, 0), (0, 48)] {
+        let stats = act(&mut memory(), to(node), ALL);
+        assert_eq!(stats.sz_applied, moved * PAGE, "to {node}");
+        for page in pages() {
+            assert_eq!(halves.node_of(at(page)), node);
+        }
+    }
+    // A space by its addresses.
+    let range = AddrRange::new(40 * PAGE, 76 * PAGE);
+    let mut space_alone = Spaces::new().with(TARGET, &space);
+    assert_eq!(act(&mut space_alone, to(1), range).sz_applied, 32 * PAGE);
+    assert_eq!(pages().filter(|&page| halves.node_of(at(page)) == 1).count(), 32);
+    assert_eq!(act(&mut space_alone, to(0), range).sz_applied, 32 * PAGE);
+    // By weight, and what is there stays there.
+    let mut scheme = to(0);
+    scheme.nodes = vec![Node { id: 0, weight: 3 }, Node { id: 1, weight: 1 }];
+    assert_eq!(act(&mut memory(), scheme.clone(), ALL).sz_applied, 12 * PAGE);
+    assert_eq!(act(&mut memory(), scheme, ALL).sz_applied, 0);
+    drop((space, system, files));
+    assert_eq!(machine.free_frames(), before);
 }

@@ -329,3 +329,73 @@ fn without_frames_a_fault_is_an_error_and_the_space_is_usable() {
     }
     assert_eq!(machine.free_frames(), before);
 }
+
+/// A space that becomes another program's has given back all that it had, and keeps its rules.
+#[test]
+fn exec_leaves_nothing_of_the_old_program() {
+    let machine = HostMachine::new(FRAMES);
+    let zero = zero(&machine);
+    let mut space = new_space::<X86_64>(&machine, zero.frame());
+    let (empty, tables) = (machine.free_frames(), space.contents().tables());
+    space.mmap(&anonymous(8).at(30 * PAGE)).unwrap();
+    space.brk(space.config().heap + 3 * PAGE);
+    for page in 0..8 {
+        word(&machine, &space, (30 + page) * PAGE, Some(page)).unwrap();
+    }
+    let config = *space.config();
+    space.exec(RwLock::new(()), Paged::new(&machine, 3, zero.frame()).unwrap());
+    assert_eq!((machine.free_frames(), space.contents().tables()), (empty, tables));
+    assert_eq!((space.usage(), space.contents().rss()), (Usage::default(), Rss::default()));
+    assert_eq!((*space.config(), space.brk(0)), (config, config.heap));
+    assert_eq!(space.fault(30 * PAGE, Access::Read), Err(FaultError::NotMapped));
+    space.mmap(&anonymous(1).at(30 * PAGE)).unwrap();
+    assert_eq!(word(&machine, &space, 30 * PAGE, None), Ok(0), "nothing is left of what it wrote");
+}
+
+/// Tables that a space has are those that the machine gave out, whatever was mapped, forked, collapsed and unmapped.
+#[test]
+fn tables_are_counted_exactly() {
+    let machine = HostMachine::new(FRAMES);
+    let zero = zero(&machine);
+    let free = machine.free_frames();
+    let paged = |asid| Paged::new(&machine, asid, zero.frame()).unwrap();
+    let wide = Config { end: 1 << 40, ..SMALL };
+    let space: Space<'_> = Space::new(Epoch, RwLock::new(()), paged(1), wide);
+    let in_use = |space: &Space<'_>| space.contents().tables() + space.contents().resident();
+    for page in [30, 700, 1400, 2000] {
+        space.mmap(&anonymous(4).at(page * PAGE)).unwrap();
+        word(&machine, &space, page * PAGE, Some(page)).unwrap();
+        assert_eq!(in_use(&space), free - machine.free_frames(), "page {page}");
+    }
+    let tables = space.contents().tables();
+    let child = space.fork(RwLock::new(()), paged(2)).unwrap();
+    assert_eq!(child.contents().tables(), tables);
+    assert_eq!(in_use(&space) + tables, free - machine.free_frames());
+    drop(child);
+    space.munmap(700 * PAGE, 4 * PAGE).unwrap();
+    space.munmap(1400 * PAGE, 4 * PAGE).unwrap();
+    assert!(space.contents().tables() < tables);
+    assert_eq!(in_use(&space), free - machine.free_frames());
+}
+
+/// In tables whose first entry is somebody else's, nothing is mapped below it.
+#[test]
+fn entries_that_are_others_are_left_alone() {
+    let machine = HostMachine::new(FRAMES);
+    let zero = zero(&machine);
+    let free = machine.free_frames();
+    // SAFETY: the entry refers to nothing.
+    let tables = || unsafe { isotherm_pagetable::AddressSpace::with_entries(&machine, 1, 0, &[0]) }.unwrap();
+    let wide = Config { end: 1 << 41, top_down_base: 1 << 41, ..SMALL };
+    let contents = Paged::with_tables(tables(), zero.frame(), ()).unwrap();
+    let space: Space<'_> = Space::new(Epoch, RwLock::new(()), contents, wide);
+    assert_eq!((space.config().lowest, space.contents().tables()), (1 << 39, 1));
+    assert_eq!(space.mmap(&anonymous(1).at(30 * PAGE)), Err(Error::TooLow));
+    let at = space.mmap(&anonymous(4)).unwrap();
+    assert_eq!(word(&machine, &space, at, Some(7)), Ok(7));
+    let child = space.fork(RwLock::new(()), Paged::with_tables(tables(), zero.frame(), ()).unwrap()).unwrap();
+    assert_eq!((word(&machine, &child, at, None), child.contents().tables()), (Ok(7), 4));
+    assert_eq!(child.fault(30 * PAGE, Access::Read), Err(FaultError::NotMapped));
+    drop((space, child));
+    assert_eq!(machine.free_frames(), free);
+}

@@ -1,4 +1,4 @@
-//! Random operations by several threads in one space, forks of it, swap-out and aging from below, and memory that is short: each
+//! Random operations by several threads in one space, forks of it, swap-out, aging and migration from below, and memory that is short: each
 //! thread compares its pages with a naive model of them; at rest what is resident, in swap and free is exact.
 #![cfg(not(loom))]
 #![cfg(not(miri))]
@@ -15,8 +15,8 @@ use common::host::zero;
 use common::swap::machine_with_swap;
 use common::{PAGE, anonymous};
 use isotherm_mm::*;
-use isotherm_page::Frame;
-use isotherm_pagetable::X86_64;
+use isotherm_page::{Frame, Order};
+use isotherm_pagetable::{Mapping, X86_64};
 
 const WORKERS: u64 = 3;
 /// Pages of each worker's own: side by side, so that VMAs of two workers merge.
@@ -182,13 +182,27 @@ impl Worker<'_, '_> {
     }
 }
 
-/// What the machine does meanwhile: pages grow older, and some leave.
-fn from_below(system: &System<'_, X86_64, Cpus>, seed: u64, done: &AtomicBool) {
+/// What the machine does meanwhile: pages grow older, some leave, and some move to other frames.
+fn from_below<'m>(
+    cpu: &'m Cpus,
+    system: &System<'m, X86_64, Cpus>,
+    space: &CpuSpace<'m>,
+    seed: u64,
+    done: &AtomicBool,
+) {
     let mut random = Random(seed);
     while !done.load(Ordering::Relaxed) {
-        match random.below(4) {
+        match random.below(6) {
             0 => drop(system.age()),
             1 => drop(system.reclaim(&(), 1 + random.below(40))),
+            2 | 3 => {
+                let page = FIRST + random.below(WORKERS * EACH);
+                if let Mapping::Page { frame, .. } = space.contents().mapping(page * PAGE)
+                    && let Some(to) = cpu.take(Order::BASE)
+                {
+                    let _ = system.migrate(&(), frame, to);
+                }
+            }
             _ => thread::sleep(Duration::from_micros(random.below(500))),
         }
     }
@@ -205,7 +219,7 @@ fn stress(seed: u64, steps: u64) -> u64 {
     let space = cpu_space(&system, zero.frame());
     let done = AtomicBool::new(false);
     let workers = thread::scope(|scope| {
-        let below = scope.spawn(|| from_below(&system, seed, &done));
+        let below = scope.spawn(|| from_below(cpu, &system, &space, seed, &done));
         let workers: Vec<_> = (0..WORKERS)
             .map(|n| {
                 let (space, zero) = (&space, zero.frame());

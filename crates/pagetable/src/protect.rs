@@ -144,6 +144,17 @@ impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
             None => most,
         };
         let anon = folio.is_some_and(|folio| folio.kind() == FolioKind::Anon);
+        if limit == 1 && raw & F::CONT == 0 && F::is_valid(raw) {
+            // A page by itself, as most are where folios are small.
+            let after = change(raw, anon);
+            if after != raw {
+                table.change_at(index).update::<F>(raw, |raw| change(raw, anon));
+                if !permits_more::<F>(raw, after) {
+                    gather.touch::<F>(level, page, F::pages(level));
+                }
+            }
+            return 1;
+        }
         // Young and dirty may differ: what is permitted does not depend on them, and each entry keeps its own.
         let detect = |raw, limit| {
             if is_many::<F>(level, raw) {
@@ -153,14 +164,15 @@ impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
             }
         };
         let mut run = detect(raw, limit);
-        let after = change(run.first, anon);
+        let mut after = change(run.first, anon);
         if after == run.first {
             return run.len;
         }
         if unfold_ends::<F, M>(table, self.id, page, run.len) {
             run = detect(F::load(table.entry(index)), run.len);
+            after = change(run.first, anon);
         }
-        self.apply(window, index, page, &run, |raw| change(raw, anon));
+        self.apply(window, index, page, &run, after, |raw| change(raw, anon));
         // What was not present is in no TLB, and who holds that less is permitted faults, and finds nothing to do.
         if F::is_valid(run.first) && !permits_more::<F>(run.first, after) {
             gather.touch::<F>(level, page, (run.len as u64) << F::shift(level));
@@ -174,10 +186,10 @@ impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
         index: usize,
         page: u64,
         run: &Run,
+        after: u64,
         change: impl Fn(u64) -> u64,
     ) {
         let (table, level) = (&window.table, window.table.level);
-        let after = change(run.first);
         let protects = after == F::write_protect(run.first);
         if F::CONTIGUOUS > 1 && run.exact() && !F::is_valid(run.first) && F::is_valid(after) {
             // What may be accessed again may be folded again.

@@ -36,6 +36,9 @@ pub enum Replacement {
         /// What the entry says of it.
         attributes: Attributes,
     },
+    /// The same page in another frame, which has its contents by now: the entry stays what it is but for the frame, of whose folio
+    /// it takes a reference. This is a migration in one step.
+    Moved(Frame),
     /// A token with this value. It is exclusive if what it replaces was.
     Token(u64),
     /// Nothing: what is there is needed no more.
@@ -53,12 +56,13 @@ impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
     ///   back: only after that are its contents what they will be, to be written out or copied.
     /// - A page by nothing is the end of memory that was given up ([`lazy_free`](Self::lazy_free)), if it is still
     ///   [`Clean`](Seen::Clean).
-    /// - A page by a page, which must have the same contents: so the old one must not be writable. When this returns, no CPU
-    ///   uses the old translation any more.
+    /// - A page by a page, or by itself in [another frame](Replacement::Moved), which must have the same contents: so the old one must
+    ///   not be writable. When this returns, no CPU uses the old translation any more.
     ///
     /// # Errors
     /// [`Error::Changed`] if something else is there, or nothing. [`Error::Pinned`]; [`Error::NotPermitted`] if a page that
-    /// may be written is to be replaced by another; [`Error::BadToken`]; what [`map`](Self::map) says of a frame;
+    /// may be written is to be replaced by another; [`Error::NotMapped`] if a token or a special page is to be moved;
+    /// [`Error::BadToken`]; what [`map`](Self::map) says of a frame;
     /// [`Error::NoTableFrame`] if a huge leaf had to be split; [`Error::NotCanonical`]; [`Error::OtherMachine`].
     pub fn replace(
         &self,
@@ -116,6 +120,7 @@ impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
                     let token = Token { value, ..Token::decode::<F>(old) };
                     table.change_at(index).store(token.encode::<F>().ok_or(Error::BadToken)?);
                 }
+                Replacement::Moved(_) => return Err(Error::NotMapped),
                 Replacement::Nothing => table.change_at(index).store(0),
             }
             self.machine.release_token(F::token_value(old));
@@ -126,16 +131,18 @@ impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
             return Err(Error::Pinned);
         }
         let last = match by {
-            Replacement::Page { .. } if F::is_writable(old) => return Err(Error::NotPermitted),
+            Replacement::Page { .. } | Replacement::Moved(_) if F::is_writable(old) => {
+                return Err(Error::NotPermitted);
+            }
+            Replacement::Moved(_) if !counted => return Err(Error::NotMapped),
             Replacement::Page { frame, attributes } => {
                 let new = self.new_leaf(frame, attributes)?;
-                unfold_ends::<F, M>(table, self.id, page, 1);
-                // Break before make: no CPU may see two frames for one page.
-                let last = table.change_at(index).swap(0);
-                self.invalidate(Level::Pte, page, F::pages(Level::Pte));
-                self.machine.sync();
-                set_run::<F, M>(table, self.id, page, new, 1);
-                last
+                self.exchange(table, page, |_| new)
+            }
+            Replacement::Moved(frame) => {
+                // That it takes a reference is all that is wanted yet.
+                self.new_leaf(frame, F::attributes(old))?;
+                self.exchange(table, page, |last| F::leaf(Level::Pte, frame, F::attributes(last)))
             }
             Replacement::Token(_) | Replacement::Nothing => {
                 let new = match by {
@@ -160,6 +167,17 @@ impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
             gather.unmapped_part(F::frame(last), 1 << F::GRANULE, dirty, young);
         }
         Ok(describe::<F>(table.level, page, last))
+    }
+
+    /// Puts a leaf in the place of a page, which is made of the entry as it was at last; returns that.
+    fn exchange(&self, table: &Locked<'_, F, M>, page: u64, new: impl FnOnce(u64) -> u64) -> u64 {
+        unfold_ends::<F, M>(table, self.id, page, 1);
+        // Break before make: no CPU may see two frames for one page.
+        let last = table.change_at(F::index(table.level, page)).swap(0);
+        self.invalidate(Level::Pte, page, F::pages(Level::Pte));
+        self.machine.sync();
+        set_run::<F, M>(table, self.id, page, new(last), 1);
+        last
     }
 
     /// The leaf of a page, for which the reference is taken.

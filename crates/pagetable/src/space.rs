@@ -2,7 +2,7 @@
 
 use core::marker::PhantomData;
 
-use crate::address::{Frame, Level, PageRange};
+use crate::address::{Frame, Level, PageRange, VirtAddr};
 use crate::error::{Error, Stopped};
 use crate::folio::base;
 use crate::format::{Format, Half};
@@ -70,6 +70,41 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
     #[must_use]
     pub fn id(&self) -> SpaceId<M::Context> {
         self.id
+    }
+
+    /// How many page tables it has, the root included, without those that are others': what Linux counts in `VmPTE`. Here nothing is
+    /// counted as they come and go, but all above the lowest level are read: one for each GiB of granules of 4 KiB, and few
+    /// above. Exact while no operation is under way.
+    #[must_use]
+    pub fn tables(&self) -> u64 {
+        self.tables_below(F::ROOT, self.id.root, &self.machine.read_lock())
+    }
+
+    /// A table and those below it.
+    fn tables_below(&self, level: Level, frame: Frame, guard: &M::Guard<'_>) -> u64 {
+        let Some(below) = level.below() else { return 1 };
+        // SAFETY: the guard is older than the load that found the frame.
+        let table = unsafe { self.table_at(frame) }.all();
+        let others = if level == F::ROOT { self.foreign.first..self.foreign.end } else { 0..0 };
+        let own = table.iter().enumerate().filter(|(index, _)| !others.contains(index));
+        let raw =
+            own.map(|(_, entry)| entry.load()).filter(|&raw| F::is_valid(raw) && F::is_table(level, raw));
+        1 + raw
+            .map(|raw| match below {
+                Level::Pte => 1,
+                _ => self.tables_below(below, F::table_frame(raw), guard),
+            })
+            .sum::<u64>()
+    }
+
+    /// Where its own part of the lower half begins: behind entries of the root that are others'
+    /// ([`with_entries`](Self::with_entries)), at 0 if there are none.
+    #[must_use]
+    pub fn lowest(&self) -> VirtAddr {
+        let Foreign { first, end } = self.foreign;
+        let lower =
+            matches!(F::HALF, Half::Lower) || matches!(F::HALF, Half::Both) && first < upper_half::<F>();
+        VirtAddr::of_page(if lower { (end as u64) << F::shift(F::ROOT) } else { 0 })
     }
 
     /// The machine it was made on.
@@ -150,13 +185,16 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
             let table = unsafe { self.table_at(frame) }.all();
             // Of the root all but others' entries.
             let others = if level == F::ROOT { self.foreign.first..self.foreign.end } else { 0..0 };
-            let some = table.chunks(CHUNK).enumerate().filter(|(_, chunk)| empty_from_first(chunk) < CHUNK);
-            for (index, entry) in some.flat_map(|(n, chunk)| (n * CHUNK..).zip(chunk)) {
-                let raw = entry.relaxed();
-                if raw == 0 || others.contains(&index) {
+            for (n, chunk) in table.chunks(CHUNK).enumerate() {
+                if empty_from_first(chunk) == CHUNK {
                     continue;
                 }
-                if F::is_valid(raw) && F::is_table(level, raw) {
+                for (index, entry) in (n * CHUNK..).zip(chunk) {
+                    let raw = entry.relaxed();
+                    // Most of what is there are leaves.
+                    if !F::is_valid(raw) || !F::is_table(level, raw) || others.contains(&index) {
+                        continue;
+                    }
                     if below == Level::Pte {
                         gather.retired(F::table_frame(raw), base::<F>());
                         count += 1;

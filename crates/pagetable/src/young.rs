@@ -325,7 +325,9 @@ fn harvest_block<F: Format, M: Machine, const N: usize>(
     let mut seen = [0; N];
     let seen = &mut seen[..F::CONTIGUOUS];
     let (mut or, mut and) = (raw, raw);
-    for (n, (entry, seen)) in table.table()[block..].iter().zip(seen.iter_mut()).enumerate() {
+    // As long as `seen`, which is known when this is compiled.
+    let all = block..block + F::CONTIGUOUS;
+    for (n, (entry, seen)) in table.table()[all.clone()].iter().zip(seen.iter_mut()).enumerate() {
         *seen = if block + n == index { raw } else { F::load(entry) };
         or |= *seen;
         and &= *seen;
@@ -333,7 +335,7 @@ fn harvest_block<F: Format, M: Machine, const N: usize>(
     if !F::is_young(or) || !clear {
         return F::is_young(or);
     }
-    let entries = table.change()[block..].iter().zip(seen.iter());
+    let entries = table.change()[all].iter().zip(seen.iter());
     if F::all_settled(or, and) {
         entries.for_each(|(entry, raw)| entry.store(raw & !F::YOUNG));
     } else {

@@ -175,6 +175,55 @@ fn a_page_takes_the_place_of_another_that_is_not_written_meanwhile() {
     assert_eq!(machine.free_frames(), free);
 }
 
+/// A page that moves to another frame is the same page: what the entry says stays, as does whose it is.
+#[test]
+fn a_page_moves_to_another_frame_and_stays_what_it_is() {
+    fn check<F: Format>() {
+        let machine = HostMachine::new(256);
+        let free = machine.free_frames();
+        let space = mapped::<F>(&machine, 16, 4);
+        let Mapping::Page { frame: old, .. } = space.query(at(21)) else { panic!("not mapped") };
+        let page = folio(&machine, 0);
+        let replace = |seen, to| {
+            space.replace(at(21), seen, Replacement::Moved(to), &mut space.gather(&mut [])).map(drop)
+        };
+        assert_eq!(replace(Seen::Page(old), page.head()), Err(Error::NotPermitted), "it may be written");
+        space.mkclean(pages(16, 16), &mut [], &mut space.gather(&mut [])).unwrap();
+        assert_eq!(replace(Seen::Clean(old), space.id().root), Err(Error::NotAFolio));
+        let pinned = space.pin(at(20), None).unwrap();
+        assert_eq!(replace(Seen::Clean(old), page.head()), Err(Error::Pinned));
+        drop(pinned);
+        let before = attributes(&space, 21);
+        assert!(before.exclusive && !before.write && !before.dirty, "{before:?}");
+        assert_eq!(replace(Seen::Clean(old), page.head()), Ok(()));
+        assert_eq!((attributes(&space, 21), attributes(&space, 22)), (before, before));
+        assert_eq!((FolioView::of(&machine, old).unwrap().maps(), page.maps()), (15, 1));
+        // Its program writes to it without a copy, as before.
+        drop(page);
+        let fault = WriteFault { sharing: Sharing::Private, bounds: pages(16, 16), whole_folio: false };
+        assert_eq!(space.write_fault(at(21), None, fault), Ok(Resolved::Reused(1)));
+        // Where nobody may access it, it moves as well, and a token does not.
+        let protection = Protection::NONE;
+        space.protect(pages(21, 1), protection, Sharing::Private, &mut space.gather(&mut [])).unwrap();
+        let Mapping::Page { frame: now, attributes: before, .. } = space.query(at(21)) else {
+            panic!("gone")
+        };
+        let page = folio(&machine, 0);
+        assert_eq!(replace(Seen::Page(now), page.head()), Ok(()));
+        assert_eq!(attributes(&space, 21), before);
+        space.swap_out(at(21), page.head(), 5, &mut space.gather(&mut [])).unwrap();
+        let Mapping::Token(seen) = space.query(at(21)) else { panic!("no token") };
+        assert_eq!(replace(Seen::Token(seen), page.head()), Err(Error::NotMapped));
+        assert_eq!(page.refs(), 1);
+        drop(page);
+        drop(space);
+        assert_eq!(machine.free_frames(), free);
+    }
+    check::<X86_64>();
+    check::<Arm64Hafdbs>();
+    check::<RiscV<Sv39, Svadu>>();
+}
+
 /// Of all who find the token only one puts its page there, and nobody finds the page empty.
 #[test]
 fn a_page_comes_back_once_and_leaves_no_hole() {

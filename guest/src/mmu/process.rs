@@ -24,19 +24,27 @@ fn kernel() -> u64 {
     *KERNEL.call_once(tlb::root)
 }
 
-/// The kernel's part of a root table, which processors load. Dropped, none has it loaded.
+/// Tables that have nothing but the kernel.
+///
+/// # Errors
+/// There is no frame for the root.
+pub fn tables<F: Format>(asid: u16) -> Result<AddressSpace<'static, F, Hardware>, Error> {
+    // SAFETY: the first entry of the root that this program was started with; what it refers to stays for good.
+    unsafe {
+        let kernels = memory::read(kernel());
+        AddressSpace::with_entries(&HARDWARE, asid, 0, &[kernels])
+    }
+}
+
+/// The kernel's part of [`tables`], which processors load. Dropped, none has them loaded.
 pub struct KernelPart {
     root: u64,
-    /// The table does not know of it: it is taken out before the table goes.
-    entered: bool,
 }
 
 impl KernelPart {
-    /// Puts it into a root table that is loaded nowhere yet. It goes before the table does.
-    pub fn enter(root: u64) -> Self {
-        // SAFETY: the first entry of either root is nobody else's; hardware may only set the accessed bit there.
-        unsafe { memory::write(root, memory::read(kernel())) };
-        Self { root, entered: true }
+    /// Of the tables with this root. It goes before they do.
+    pub fn of(root: u64) -> Self {
+        Self { root }
     }
 
     /// Loads the table on this processor, unless it is loaded already: then its translations stay.
@@ -59,10 +67,6 @@ impl Drop for KernelPart {
             tlb::unload(kernel());
         }
         assert!(!tlb::is_loaded_anywhere(self.root), "a process ends that another processor has loaded");
-        if self.entered {
-            // SAFETY: as in `enter`, and no processor uses the table.
-            unsafe { memory::write(self.root, 0) };
-        }
     }
 }
 
@@ -146,12 +150,8 @@ impl<F: Format> Process<F> {
     /// # Errors
     /// There is no frame for the root.
     pub fn new(asid: u16) -> Checked<Self> {
-        // SAFETY: the first entry of the root that this program was started with; what it refers to stays for good.
-        let space = unsafe {
-            let kernels = memory::read(kernel());
-            AddressSpace::with_entries(&HARDWARE, asid, 0, &[kernels])?
-        };
-        let kernel = KernelPart { root: space.id().root.address(), entered: false };
+        let space = tables(asid)?;
+        let kernel = KernelPart::of(space.id().root.address());
         Ok(Self { kernel, space, lock: Mutex::new(()) })
     }
 

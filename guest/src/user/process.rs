@@ -59,12 +59,12 @@ const fn config<F: Format>() -> Config {
 
 impl<F: Format + 'static> Process<F> {
     fn contents(world: &World<F>) -> Result<Paged<'static, F, Hardware, Arc<Files<F>>>, Error> {
-        let files = Arc::clone(&world.files);
-        Ok(Paged::in_system(&world.system, 1, world.zero, files)?.above(first::<F>()))
+        let tables = process::tables::<F>(1).map_err(|_| Error::NoMemory)?;
+        Paged::with_tables(tables, world.zero, Arc::clone(&world.files))?.into_system(&world.system)
     }
 
     fn with_space(world: &World<F>, space: Space<F>) -> Arc<Self> {
-        let kernel = KernelPart::enter(space.contents().id().root.address());
+        let kernel = KernelPart::of(space.contents().id().root.address());
         let process = Arc::new(Self { kernel, space, id: world.next_number() });
         world.watch(&process);
         process

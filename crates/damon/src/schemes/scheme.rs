@@ -90,6 +90,23 @@ pub struct Node {
     pub weight: u32,
 }
 
+impl Node {
+    /// The node to which something with this index is to go, so that each gets its share of all indices, and the same index always
+    /// goes to the same. `None` if the nodes weigh nothing.
+    #[must_use]
+    pub fn of(nodes: &[Self], index: u64) -> Option<u32> {
+        let total: u64 = nodes.iter().map(|node| u64::from(node.weight)).sum();
+        let mut at = index.checked_rem(total)?;
+        for node in nodes {
+            match at.checked_sub(u64::from(node.weight)) {
+                None => return Some(node.id),
+                Some(rest) => at = rest,
+            }
+        }
+        None
+    }
+}
+
 /// A DAMON-based operation scheme. It says what is to be done; what was done of it is kept in [`Schemes`](super::Schemes).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scheme {
@@ -160,5 +177,18 @@ impl Scheme {
         };
         let before = self.pattern.problems().chain(interval).chain(self.quota.problems());
         before.chain(watermarks).chain(self.filters.problems()).chain(nodes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_get_their_shares() {
+        let nodes = [Node { id: 0, weight: 1 }, Node { id: 3, weight: 2 }, Node { id: 5, weight: 0 }];
+        let got: Vec<u32> = (0..6).filter_map(|index| Node::of(&nodes, index)).collect();
+        assert_eq!(got, [0, 3, 3, 0, 3, 3]);
+        assert_eq!((Node::of(&[], 1), Node::of(&nodes[2..], 1)), (None, None));
     }
 }

@@ -2,7 +2,9 @@
 
 use super::experiment::{Report, stop_on_signals};
 use crate::args::{FramesArgs, FramesPart};
-use isotherm_lab::frames::{Cost, Error, FaultLoops, Frames, Setup, Sink, Throughput, conclusion, table};
+use isotherm_lab::frames::{
+    Ceiling, Cost, Error, FaultLoops, Frames, Setup, Sink, Throughput, conclusion, table,
+};
 use isotherm_lab::{Bar, Watch};
 use serde::Serialize;
 use std::process::ExitCode;
@@ -50,6 +52,9 @@ fn measure(
 ) -> Result<(), Error> {
     let wanted = |part| only.is_none_or(|only| only == part);
     if wanted(FramesPart::Throughput) {
+        if cpus > 1 {
+            results.ceilings = Ceiling::measure(setup, watch)?;
+        }
         results.throughput = Throughput::measure(cpus.min(2), setup, watch)?;
     }
     if wanted(FramesPart::Cost) {

@@ -3,6 +3,8 @@
 //!
 //! 1. [`Throughput`]: pairs of get and put, beside `buddy_system_allocator` (what Rust kernels use), the zone without its caches,
 //!    all CPUs behind one lock, and the C library's malloc, in patterns after those of the LLFree paper (Wrenger et al., USENIX ATC 2023).
+//!    How two threads scale is to be seen beside what two scale that share nothing ([`Ceiling`]): on a machine whose processors are
+//!    threads of one core, that is less than two.
 //! 2. [`Cost`]: a loop that allocates, touches and frees, with and without reporting; the host's work apart.
 //! 3. [`FaultLoops`]: seed 003's own table, `page_fault1` by 1 to N tasks, with and without reporting.
 //! 4. [`Sink`]: giving 2 MiB back and taking them again, for each way. The question that the patch series "mm: Support for
@@ -10,6 +12,7 @@
 //!
 //! What is compared is measured in turn, in rounds, so that a machine that grows slower does so for all.
 
+mod ceiling;
 mod cost;
 mod fault_loops;
 mod pattern;
@@ -18,6 +21,7 @@ mod sinks;
 mod table;
 mod throughput;
 
+pub use ceiling::{Alone, Ceiling};
 pub use cost::{Cost, Touching};
 pub use fault_loops::FaultLoops;
 pub use pattern::Pattern;
@@ -71,6 +75,8 @@ pub enum Error {
 /// All that was measured.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Frames {
+    /// What two threads do beside one that share nothing.
+    pub ceilings: Vec<Ceiling>,
     /// Pairs of get and put.
     pub throughput: Vec<Throughput>,
     /// What reporting costs; `None` if it was not measured.

@@ -63,19 +63,7 @@ pub struct Run {
 impl Run {
     /// Pairs a second. `pin` binds the thread that calls it to the CPU with this index.
     pub fn on<A: Allocator>(self, allocator: &A, pin: fn(usize)) -> f64 {
-        let barrier = Barrier::new(self.threads);
-        std::thread::scope(|scope| {
-            let barrier = &barrier;
-            let threads: Vec<_> = (0..self.threads)
-                .map(|cpu| {
-                    scope.spawn(move || {
-                        pin(cpu);
-                        self.thread(allocator, cpu, barrier)
-                    })
-                })
-                .collect();
-            threads.into_iter().map(|thread| thread.join().unwrap_or(0.0)).sum()
-        })
+        together(self.threads, pin, |cpu, barrier| self.thread(allocator, cpu, barrier))
     }
 
     fn thread<A: Allocator>(self, allocator: &A, cpu: usize, barrier: &Barrier) -> f64 {
@@ -143,6 +131,23 @@ impl Run {
             }
         }
     }
+}
+
+/// The sum of what so many threads return, each on a CPU of its own. The barrier is for all of them.
+pub fn together(threads: usize, pin: fn(usize), thread: impl Fn(usize, &Barrier) -> f64 + Sync) -> f64 {
+    let barrier = Barrier::new(threads);
+    std::thread::scope(|scope| {
+        let (barrier, thread) = (&barrier, &thread);
+        let threads: Vec<_> = (0..threads)
+            .map(|cpu| {
+                scope.spawn(move || {
+                    pin(cpu);
+                    thread(cpu, barrier)
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap_or(0.0)).sum()
+    })
 }
 
 /// A number below `limit` (xorshift64*); 0 if that is 0.

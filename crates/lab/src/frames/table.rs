@@ -1,6 +1,6 @@
 //! What was measured, for people.
 
-use super::{Cost, FaultLoops, Frames, Rival, Sink, Throughput, Touching, conclusion};
+use super::{Ceiling, Cost, FaultLoops, Frames, Rival, Sink, Throughput, Touching, conclusion};
 use crate::experiment::bars_table;
 use crate::table::{Table, percent, signed};
 
@@ -8,6 +8,9 @@ use crate::table::{Table, percent, signed};
 #[must_use]
 pub fn table(frames: &Frames) -> String {
     let mut parts = Vec::new();
+    if !frames.ceilings.is_empty() {
+        parts.push(ceilings(&frames.ceilings));
+    }
     if !frames.throughput.is_empty() {
         parts.push(throughput(&frames.throughput));
     }
@@ -23,6 +26,21 @@ pub fn table(frames: &Frames) -> String {
         parts.push(bars_table(&bars));
     }
     parts.join("\n")
+}
+
+fn ceilings(all: &[Ceiling]) -> String {
+    let mut table =
+        Table::new(&["threads that share nothing", "one, million/s", "two are x", "95 % interval"]);
+    for one in all {
+        let interval = one.scaling.median_ci95;
+        table.row([
+            one.alone.name().into(),
+            format!("{:.1}", one.one.median / 1e6),
+            format!("{:.2}", one.scaling.median),
+            interval.map_or("-".into(), |(low, high)| format!("{low:.2} to {high:.2}")),
+        ]);
+    }
+    table.render()
 }
 
 fn throughput(all: &[Throughput]) -> String {

@@ -32,18 +32,9 @@ fn move_pages(process: &Process, addrs: &[u64], nodes: Option<&[i32]>, status: &
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Which of the nodes the `index`th unit goes to: in turn, by weight.
+/// Which of the nodes the `index`th unit goes to, as `move_pages` has numbers.
 fn node_of(nodes: &[Node], index: u64) -> i32 {
-    let total: u64 = nodes.iter().map(|node| u64::from(node.weight)).sum();
-    let mut at = index % total.max(1);
-    for node in nodes {
-        let weight = u64::from(node.weight);
-        if at < weight {
-            return i32::try_from(node.id).unwrap_or(-1);
-        }
-        at -= weight;
-    }
-    -1
+    Node::of(nodes, index).and_then(|node| i32::try_from(node).ok()).unwrap_or(-1)
 }
 
 /// What came of moving folios.
@@ -113,17 +104,4 @@ pub(super) fn split(process: &Process, range: AddrRange) -> io::Result<()> {
     }
     let command = format!("{},{:#x},{:#x}", raw(process.pid()), range.start, range.end);
     file.write_all(command.as_bytes())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nodes_get_their_shares() {
-        let nodes = [Node { id: 0, weight: 1 }, Node { id: 3, weight: 2 }, Node { id: 5, weight: 0 }];
-        let got: Vec<i32> = (0..6).map(|i| node_of(&nodes, i)).collect();
-        assert_eq!(got, [0, 3, 3, 0, 3, 3]);
-        assert_eq!(node_of(&[], 1), -1);
-    }
 }

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::ops::Deref;
 
-use isotherm_damon::schemes::{Action, Actions, Outcome, PageKind, Refusal, Request, passes};
+use isotherm_damon::schemes::{Action, Actions, Node, Outcome, PageKind, Refusal, Request, passes};
 use isotherm_damon::{AddrRange, TargetId};
 use isotherm_page::{FolioKind, FolioView};
 use isotherm_pagetable::{Format, Machine, MappedRun, Mapping, PageRange};
@@ -64,7 +64,7 @@ fn passing<F: Format, M: Machine, O>(
 }
 
 /// Does it to a range; how many bytes.
-fn act<'m, P, F, M, O>(space: &AddressSpace<P>, action: Action, range: AddrRange) -> u64
+fn act<'m, P, F, M, O>(space: &AddressSpace<P>, request: &Request<'_>, range: AddrRange) -> u64
 where
     P: Platform<Contents = Paged<'m, F, M, O>>,
     F: Format + 'm,
@@ -78,7 +78,7 @@ where
         space.each_vma(start, range.end, |part| part.end - part.start).0
     };
     let aged = |young| space.each_vma(start, range.end, |part| space.contents().set_age(part, young)).0;
-    match action {
+    match request.action {
         Action::Pageout => space.page_out_range(start, range.end).0,
         Action::Cold | Action::LruDeprio => aged(false) * PAGE_SIZE,
         Action::LruPrio => aged(true) * PAGE_SIZE,
@@ -86,7 +86,9 @@ where
         Action::Hugepage => advise(Advice::HugePage),
         Action::Nohugepage => advise(Advice::NoHugePage),
         Action::Collapse => space.collapse(start, size, MAX_NONE).unwrap_or(0),
-        // There is one node.
+        Action::MigrateHot | Action::MigrateCold => PageRange::new(start, range.end).map_or(0, |range| {
+            space.contents().migrate(range, |index| Node::of(request.nodes, index)) * PAGE_SIZE
+        }),
         _ => 0,
     }
 }
@@ -103,7 +105,7 @@ where
         let began = self.clock.map_or(0, |clock| clock());
         let space = &self.get(request.target).ok_or(Refusal::Target)?.space;
         let (ranges, passed) = passing(space.contents(), request);
-        let applied = ranges.iter().map(|&range| act::<P, F, M, O>(space, request.action, range)).sum();
+        let applied = ranges.iter().map(|&range| act::<P, F, M, O>(space, request, range)).sum();
         if matches!(request.action, Action::Cold | Action::LruDeprio) {
             self.cleared.extend(ranges.into_iter().map(|range| (request.target, range)));
         }

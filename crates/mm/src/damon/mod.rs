@@ -55,7 +55,7 @@ impl<S> Spaces<S> {
         Self { clock: Some(clock), ..self }
     }
 
-    /// One more. The monitor is told of the target as well.
+    /// One more. The monitor needs the target as well ([`add_target`](isotherm_damon::Monitor::add_target)).
     #[must_use]
     pub fn with(mut self, id: TargetId, space: S) -> Self {
         self.add(id, space);

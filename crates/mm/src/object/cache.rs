@@ -158,6 +158,17 @@ impl Cache {
         self.take_out(index, ((shadow + 1) << 1) & !(DIRTY | SWAPPED))
     }
 
+    /// A page that is there has another frame from now on; which it had.
+    pub(crate) fn migrate(&mut self, index: u64, to: Frame) -> Option<Frame> {
+        let entry = self.entry(index)?;
+        let raw = *entry.get_mut();
+        if raw & 1 == 0 {
+            return None;
+        }
+        *entry.get_mut() = to.0 << 1 | 1 | raw & DIRTY;
+        Some(Frame((raw & !DIRTY) >> 1))
+    }
+
     /// A page that is there is in swap from now on.
     pub(crate) fn swap_out(&mut self, index: u64, token: u64) -> Option<Frame> {
         let entry = self.entry(index)?;
@@ -227,7 +238,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pages_are_those_of_a_map(ops in proptest::collection::vec((0..1600u64, 0..8u8), 1..200)) {
+        fn pages_are_those_of_a_map(ops in proptest::collection::vec((0..1600u64, 0..9u8), 1..200)) {
             let (mut cache, mut naive) = (Cache::default(), BTreeMap::new());
             let (mut shadows, mut swapped) = (BTreeMap::new(), BTreeMap::new());
             for (n, &(index, op)) in (0..).zip(&ops) {
@@ -256,6 +267,11 @@ mod tests {
                         naive.insert(index, (n, true));
                     }
                     7 => prop_assert_eq!(cache.drop_token(index), swapped.remove(&index)),
+                    8 => {
+                        let there = naive.get_mut(&index);
+                        let old = there.map(|(frame, _)| std::mem::replace(frame, n));
+                        prop_assert_eq!(cache.migrate(index, Frame(n)).map(|f| f.0), old);
+                    }
                     _ if !naive.contains_key(&index) && !swapped.contains_key(&index) => {
                         let shadow = cache.insert(index, Frame(n), op == 3).unwrap();
                         // Perhaps it went with its chunk.

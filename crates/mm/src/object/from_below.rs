@@ -9,6 +9,7 @@ use super::{Backing, Inner, Object};
 use crate::mmap_lock::MmapLock;
 use crate::paged::Mm;
 use crate::shared::Shared;
+use crate::system::Kept;
 
 impl<'m, F: Format, M: Machine> Inner<'m, F, M> {
     /// Calls `each` for wherever the frame is mapped, which is the page of this index.
@@ -53,6 +54,37 @@ impl<'m, F: Format, M: Machine, B: Backing, L: MmapLock> Object<'m, F, M, B, L> 
             inner.mappings(index, frame, visit);
         }
         is
+    }
+
+    /// Moves a page to another frame, if only the cache and the caller refer to it when all mappings are gone.
+    pub(crate) fn migrate(&self, index: u64, folio: Folio<'m, M>, to: Folio<'m, M>) -> Result<(), Kept> {
+        let mut inner = self.write();
+        let page = inner.cache.get(index).filter(|page| page.frame == folio.head()).ok_or(Kept::NotFound)?;
+        if folio.pins() > 0 {
+            return Err(Kept::InUse);
+        }
+        inner.mappings(index, page.frame, |mm, at| {
+            if let Ok(range) = PageRange::with_pages(at, 1) {
+                mm.zap(range, self.kind);
+            }
+        });
+        // The other way round a gather that flushes in between would have said too late that it was written to.
+        let used = folio.refs() != 2;
+        if folio.take_dirty() {
+            page.set_dirty();
+        }
+        if used {
+            return Err(Kept::InUse);
+        }
+        // SAFETY: a reference is held of either. Nobody else reaches the new one; nor the old one, as the lock is held.
+        unsafe { self.machine.copy(folio.head(), to.head(), 1) };
+        if inner.cache.migrate(index, to.head()).is_some() {
+            // The references change places: the cache has the new page's, and this gives back the old page's.
+            let _cached = to.into_raw();
+            // SAFETY: the cache had a reference, and does not have the page any more.
+            drop(unsafe { Folio::from_raw(self.machine, folio.head()) });
+        }
+        Ok(())
     }
 
     /// Takes the clean pages of a range out of memory, wherever they are mapped, and returns how many: what reclaim does with

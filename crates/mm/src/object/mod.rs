@@ -7,7 +7,7 @@
 //!
 //! **Dirty.** A page of a file is mapped writable only after it is marked dirty in the cache, under the lock. Write-back takes
 //! the mark away and makes all mappings read-only in one hold of the lock: the next write faults, and marks it again. What a CPU
-//! writes through a translation that is still to be flushed is told by the folio ([`Folio::take_dirty`]), after the flush.
+//! writes through a translation that is still to be flushed is kept with the folio ([`Folio::take_dirty`]), after the flush.
 //! Shared memory is always dirty, for there is nowhere that it could be written to but swap: see [swapping].
 //!
 //! **I/O** is done without the lock. A page that is brought in counts only if none was taken out of the cache meanwhile, and the
@@ -67,6 +67,14 @@ pub trait Backing {
     /// # Errors
     /// [`BackingError`]: who wanted the page gets a fault or an error.
     fn page_in(&self, index: u64, frame: Frame) -> Result<(), BackingError>;
+
+    /// How many pages behind one that a fault or a `read` has to wait for are brought in after it, if they are not in memory: called
+    /// before the first [`page_in`](Self::page_in), so that storage can read all at once. What it says is a wish: pages beyond the end, and those for
+    /// which there is no frame, are left out. By default there are none.
+    fn read_ahead(&self, index: u64) -> u64 {
+        let _ = index;
+        0
+    }
 
     /// Writes a page to where [`page_in`](Self::page_in) finds it again. Programs may write to the frame meanwhile; then the
     /// page is written back once more, later.
@@ -246,7 +254,22 @@ impl<'m, F: Format, M: Machine, B: Backing, L: MmapLock> Object<'m, F, M, B, L> 
     /// # Errors
     /// [`PageInError`].
     pub fn page_in(&self, index: u64) -> Result<(), PageInError> {
-        self.bring_in(index).map(drop)
+        self.bring_in_ahead(index).map(drop)
+    }
+
+    /// The same as [`bring_in`](Self::bring_in), and pages behind it as the storage wishes.
+    pub(crate) fn bring_in_ahead(&self, index: u64) -> Result<Option<u64>, PageInError> {
+        if self.read().page(index)?.is_some() {
+            return Ok(None);
+        }
+        let ahead = self.backing.read_ahead(index);
+        let left_at = self.bring_in(index)?;
+        for next in (1..=ahead).map_while(|n| index.checked_add(n)) {
+            if self.bring_in(next).is_err() {
+                break;
+            }
+        }
+        Ok(left_at)
     }
 
     /// The same; returns what reclaim said when it took the page away.

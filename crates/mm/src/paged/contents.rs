@@ -43,6 +43,10 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Paged<'m, F, M, 
 
 impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Contents for Paged<'m, F, M, O> {
     /// All that a tree of the format translates from address 0 on.
+    fn lowest(&self) -> u64 {
+        self.mm.tables.lowest().0
+    }
+
     fn limit(&self) -> u64 {
         match F::HALF {
             Half::Lower => 1 << F::VA_BITS,

@@ -1,7 +1,7 @@
 //! Page tables with their counts: what both the operations of a space and the reverse maps change.
 
 use core::ops::Range;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use isotherm_page::{FolioKind, FolioView};
 use isotherm_pagetable::{
@@ -52,8 +52,6 @@ pub(crate) struct Mm<'m, F: Format, M: Machine> {
     pub(crate) moved: Spin<MovedList>,
     /// There may be huge leaves.
     huge: AtomicBool,
-    /// Below, the tables are the caller's own.
-    lowest: AtomicU64,
 }
 
 /// The pages of a range of addresses.
@@ -72,7 +70,6 @@ impl<'m, F: Format, M: Machine> Mm<'m, F, M> {
             swap,
             moved: Spin::new(MovedList::new()),
             huge: AtomicBool::new(false),
-            lowest: AtomicU64::new(0),
         }
     }
 
@@ -98,16 +95,12 @@ impl<'m, F: Format, M: Machine> Mm<'m, F, M> {
             Half::Both => 1 << (F::VA_BITS - 1),
             Half::Upper => return None,
         };
-        PageRange::new(self.lowest.load(Ordering::Relaxed), end).ok()
+        PageRange::new(self.tables.lowest().0, end).ok()
     }
 
     /// The part of a range in which tables are the space's.
     pub(crate) fn above(&self, range: Range<u64>) -> Range<u64> {
-        range.start.max(self.lowest.load(Ordering::Relaxed))..range.end
-    }
-
-    pub(crate) fn set_lowest(&self, lowest: u64) {
-        self.lowest.store(lowest, Ordering::Relaxed);
+        range.start.max(self.tables.lowest().0)..range.end
     }
 
     /// So many pages more, or less, are in swap.

@@ -5,6 +5,8 @@ mod contents;
 mod fill;
 mod folios;
 mod lazy_free;
+#[cfg(feature = "damon")]
+mod migrate;
 mod mm;
 mod page_out;
 mod resolve;
@@ -66,8 +68,18 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Paged<'m, F, M, 
     /// # Errors
     /// [`Error::NoMemory`].
     pub fn with_objects(machine: &'m M, context: M::Context, zero: Frame, objects: O) -> Result<Self, Error> {
-        const { assert!(F::GRANULE == 0, "pages here are of 4 KiB, as the smallest leaves are") };
         let tables = Tables::new(machine, context).map_err(|_| Error::NoMemory)?;
+        Self::with_tables(tables, zero, objects)
+    }
+
+    /// The same in tables that the caller has made, in which nothing is mapped: of a kernel whose half all processes share
+    /// ([`with_kernel`](Tables::with_kernel)), or with entries that are others'
+    /// ([`with_entries`](Tables::with_entries)). Of the lower half the space has what lies [behind](Tables::lowest) those.
+    ///
+    /// # Errors
+    /// [`Error::NoMemory`].
+    pub fn with_tables(tables: Tables<'m, F, M>, zero: Frame, objects: O) -> Result<Self, Error> {
+        const { assert!(F::GRANULE == 0, "pages here are of 4 KiB, as the smallest leaves are") };
         Ok(Self { mm: Shared::new(Mm::new(tables))?, zero, objects, kin: None, folios: Folios::SMALL })
     }
 
@@ -82,8 +94,18 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Paged<'m, F, M, 
         zero: Frame,
         objects: O,
     ) -> Result<Self, Error> {
-        let this = Self::with_objects(system.inner().machine, context, zero, objects)?;
-        Ok(Self { kin: Some(Kin::new(system)?), ..this })
+        Self::with_objects(system.inner().machine, context, zero, objects)?.into_system(system)
+    }
+
+    /// The same of what no space has yet.
+    ///
+    /// # Errors
+    /// [`Error::NoMemory`]; [`Error::Invalid`] if the system is another machine's.
+    pub fn into_system(self, system: &System<'m, F, M>) -> Result<Self, Error> {
+        if !core::ptr::eq(self.machine(), system.inner().machine) {
+            return Err(Error::Invalid);
+        }
+        Ok(Self { kin: Some(Kin::new(system)?), ..self })
     }
 }
 
@@ -116,19 +138,17 @@ impl<'m, F: Format, M: Machine, O> Paged<'m, F, M, O> {
         self.kin.as_ref().map(Kin::system)
     }
 
+    /// How many page tables it has (`VmPTE` of `/proc/PID/status`), by a look at those above the lowest level. Exact while no fault or
+    /// operation is under way.
+    #[must_use]
+    pub fn tables(&self) -> u64 {
+        self.mm.tables.tables()
+    }
+
     /// How many pages are mapped but for the zero page.
     #[must_use]
     pub fn resident(&self) -> u64 {
         self.rss().total()
-    }
-
-    /// The same in tables whose part below an address is the caller's own, a kernel's say, in entries of the root that it puts there and
-    /// takes out again before the space is dropped: nothing here looks at it. The space maps nothing below, as its
-    /// [`Config`](crate::Config) says. A fork's child is told the same.
-    #[must_use]
-    pub fn above(self, lowest: u64) -> Self {
-        self.mm.set_lowest(lowest);
-        self
     }
 
     /// What the tables have at an address, and changes nothing (what `/proc/pid/pagemap` shows).

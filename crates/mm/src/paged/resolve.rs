@@ -290,7 +290,7 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Paged<'m, F, M, 
 
     /// Brings in a page that a fault needs.
     pub(crate) fn page_in(&self, id: ObjectId, index: u64) -> Result<(), PageInError> {
-        let left_at = self.objects.get(id).ok_or(PageInError::BeyondEnd)?.bring_in(index)?;
+        let left_at = self.objects.get(id).ok_or(PageInError::BeyondEnd)?.bring_in_ahead(index)?;
         if let (Some(kin), Some(left_at)) = (&self.kin, left_at) {
             let file = self.objects.get(id).is_some_and(|object| object.kind() == ObjectKind::File);
             kin.system().inner().refault(file, left_at);

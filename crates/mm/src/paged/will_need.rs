@@ -7,7 +7,7 @@ use isotherm_pagetable::{Format, Machine, Mapping};
 
 use super::Paged;
 use super::mm::pages;
-use crate::flags::{PAGE_SHIFT, VmFlags};
+use crate::flags::{PAGE_SHIFT, PAGE_SIZE, VmFlags};
 use crate::object::Objects;
 use crate::system::GENERATIONS;
 use crate::vma::{ObjectId, VmaInfo};
@@ -96,6 +96,31 @@ impl<'m, F: Format, M: Machine, O> Paged<'m, F, M, O> {
 }
 
 impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Paged<'m, F, M, O> {
+    /// Sets the bits of the pages of a VMA that are in memory. The first bit is the page at `start`.
+    pub(crate) fn find_resident(&self, vma: &VmaInfo, start: u64, bitmap: &mut [u64]) {
+        let mut set = |address: u64, is: bool| {
+            let n = (address - start) >> PAGE_SHIFT;
+            if let Some(word) = bitmap.get_mut((n / 64) as usize) {
+                *word = *word & !(1 << (n % 64)) | u64::from(is) << (n % 64);
+            }
+        };
+        if let Some((id, pgoff)) = vma.object
+            && let Some(object) = self.objects.get(id)
+        {
+            let inner = object.read();
+            for (n, address) in vma.range().step_by(PAGE_SIZE as usize).enumerate() {
+                set(address, matches!(inner.page(pgoff + n as u64), Ok(Some(_))));
+            }
+        }
+        let Some(range) = pages(&vma.range()) else { return };
+        let done = self.mm.tables.runs(range, |run| {
+            // What a private mapping has copied may be in swap, whatever the object has.
+            let is = matches!(run.mapping, Mapping::Page { .. });
+            (0..run.pages).for_each(|n| set(run.at.0 + (n << PAGE_SHIFT), is));
+        });
+        debug_assert!(done.is_ok(), "{done:?}");
+    }
+
     /// Brings in pages of an object that are not in memory, until one cannot be; how many.
     pub(crate) fn read_ahead(&self, id: ObjectId, pages: Range<u64>) -> u64 {
         let Some(object) = self.objects.get(id) else { return 0 };

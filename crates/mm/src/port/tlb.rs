@@ -1,4 +1,4 @@
-//! A small TLB a thread, and who tells it what is no longer true.
+//! A small TLB a thread, and the invalidations that it gets.
 //!
 //! # Protocol
 //!

@@ -27,7 +27,7 @@ impl<'m, F: Format + 'm, M: Machine + 'm> Inner<'m, F, M> {
         Ok(known.then_some(folio))
     }
 
-    /// Clears a page's Accessed bits wherever it is mapped, for who watches memory: reclaim is told of what they said. With a gather
+    /// Clears a page's Accessed bits wherever it is mapped, for who watches memory: what they said is noted for reclaim. With a gather
     /// the next access is seen once that has flushed. Whether it is a page that is known.
     pub(crate) fn take_accessed<O: Objects<'m, F, M>>(
         &self,

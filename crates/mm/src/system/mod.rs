@@ -8,6 +8,8 @@
 mod below;
 mod family;
 mod kin;
+mod migrate;
+mod nodes;
 mod reclaim;
 mod records;
 mod split;
@@ -28,6 +30,7 @@ use crate::swap::{FrameBytes, SwapArea};
 use crate::sync::counter::{AtomicU64, Ordering};
 pub(crate) use family::{Busy, Family, Moved, MovedList, Roster};
 pub(crate) use kin::Kin;
+pub use nodes::Nodes;
 pub use reclaim::{Reclaimed, SystemStats, Watermarks};
 pub(crate) use records::{GENERATIONS, Owner, Records};
 pub use swap_out::Kept;
@@ -57,6 +60,7 @@ pub(crate) struct Inner<'m, F: Format, M: Machine> {
     pub(crate) spaces: Spin<Roster<Member<'m, F, M>>>,
     pub(crate) generation: AtomicU64,
     pub(crate) counts: reclaim::Counts,
+    nodes: Spin<Option<Arc<dyn Nodes<'m, M> + Send + Sync + 'm>>>,
 }
 
 impl<'m, F: Format, M: Machine> System<'m, F, M> {
@@ -78,6 +82,7 @@ impl<'m, F: Format, M: Machine> System<'m, F, M> {
             spaces: Spin::new(Roster::new()),
             generation: AtomicU64::new(0),
             counts: reclaim::Counts::default(),
+            nodes: Spin::new(None),
         };
         Ok(Self(Shared::new(inner)?))
     }

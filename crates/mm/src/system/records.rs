@@ -29,7 +29,7 @@ const OBJECT: u64 = 1 << 63;
 const FAR: u64 = 1 << 62;
 /// The page must stay in memory.
 const LOCKED: u8 = 1 << 7;
-/// Generations are told apart modulo so many.
+/// Generations are distinguished modulo so many.
 pub(crate) const GENERATIONS: u64 = 1 << 7;
 
 /// One word and one byte a frame: the index of a folio's first page in what it belongs to, and the generation. Both are hints:

@@ -42,6 +42,9 @@ pub enum Kept {
     /// It is locked, pinned, referred to by somebody, or was written to meanwhile.
     #[error("the page is locked, pinned, referred to, or was written to meanwhile")]
     InUse,
+    /// The block that it is to move to is not of its order, or of another machine.
+    #[error("the block that the page is to move to is not of its order")]
+    OtherBlock,
     /// A table that is to be split, or a list of places, finds no room.
     #[error("no room for a page table, or for the places where the page is mapped")]
     NoMemory,
@@ -65,7 +68,7 @@ pub(crate) struct Leaving<'a, 'm, F: Format, M: Machine> {
 }
 
 /// Whether somebody but mappings, and the caller, refers to a folio.
-fn in_use<M: Machine>(folio: &Folio<'_, M>) -> bool {
+pub(super) fn in_use<M: Machine>(folio: &Folio<'_, M>) -> bool {
     folio.pins() > 0 || folio.refs() != folio.maps() + 1
 }
 

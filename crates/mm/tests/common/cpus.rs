@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use std::sync::RwLock;
 
 use isotherm_mm::*;
-use isotherm_page::{Frame, Order, OwnedBlock, PageMeta, Pages};
+use isotherm_page::{Block, Frame, Order, OwnedBlock, PageMeta, Pages, Unique, Unused};
 use isotherm_pagetable::host::HostMachine;
 use isotherm_pagetable::{Event, Flush, Frames, Memory, Rcu, SpaceId, Table, Tlb, X86_64};
 use isotherm_rcu::Epoch;
@@ -22,6 +22,15 @@ pub struct Cpus {
 impl Cpus {
     pub fn new(host: HostMachine) -> Self {
         Self { host, accesses: RwLock::new(()) }
+    }
+
+    /// A block that nobody uses.
+    pub fn take(&self, order: Order) -> Option<Unique<'_, Self, Unused>> {
+        let frame = self.host.alloc_folio(order)?;
+        // SAFETY: it was just allocated.
+        let block = unsafe { OwnedBlock::new(Block::new(frame, order)) };
+        // SAFETY: from here.
+        Some(unsafe { Unique::new(self, block) })
     }
 }
 

@@ -27,6 +27,8 @@ pub struct Disk<'m> {
     pub fails: AtomicBool,
     pub reads: AtomicU64,
     pub writes: AtomicU64,
+    /// So many pages are brought in behind one that is needed.
+    pub ahead: AtomicU64,
     /// The next read or write stops at it twice: a read when it has read, and before it returns, a write before it writes.
     pub pause: Mutex<Option<Arc<Barrier>>>,
 }
@@ -73,6 +75,10 @@ impl Backing for Disk<'_> {
         Ok(())
     }
 
+    fn read_ahead(&self, _: u64) -> u64 {
+        self.ahead.load(Ordering::Relaxed)
+    }
+
     fn write_back(&self, index: u64, frame: Frame) -> Result<(), BackingError> {
         self.check()?;
         assert_eq!(self.kind, ObjectKind::File, "shared memory is written back");
@@ -103,6 +109,7 @@ impl<'m, F: Format + 'm> Files<'m, F> {
                 fails: AtomicBool::new(false),
                 reads: AtomicU64::new(0),
                 writes: AtomicU64::new(0),
+                ahead: AtomicU64::new(0),
                 pause: Mutex::new(None),
             };
             Object::new(machine, disk, RwLock::new(()), pages)

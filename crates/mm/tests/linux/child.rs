@@ -235,6 +235,15 @@ unsafe fn perform(setup: &Setup<'_>, op: &Op) -> i64 {
             }
             Op::Touch { address } => call(libc::SYS_read, [setup.zeros as u64, address, 1, 0, 0, 0]),
             Op::Brk { offset } => call(libc::SYS_brk, [setup.heap + offset, 0, 0, 0, 0, 0]),
+            Op::Fork => {
+                let pid = call(libc::SYS_clone, [libc::SIGCHLD as u64, 0, 0, 0, 0, 0]);
+                if pid > 0 {
+                    let mut status = 0;
+                    let waited = libc::waitpid(pid as i32, &mut status, 0);
+                    libc::_exit(if i64::from(waited) == pid { libc::WEXITSTATUS(status) } else { 3 });
+                }
+                pid
+            }
         }
     }
 }

@@ -69,6 +69,8 @@ pub enum Op {
     Brk {
         offset: u64,
     },
+    /// The child goes on, and the parent waits for it.
+    Fork,
 }
 
 /// A generator of numbers (splitmix64).
@@ -141,7 +143,8 @@ pub fn random_op(random: &mut Random, arena: u64) -> Op {
         82..85 => Op::Mlock { address: at, length: len },
         85..87 => Op::Munlock { address: at, length: len },
         87..89 => Op::Msync { address: at, length: len, flags: random.below(9) as i32 },
-        89..97 => Op::Touch { address: at },
+        89..96 => Op::Touch { address: at },
+        96 => Op::Fork,
         _ => {
             let offset = random.below(HEAP / PAGE + 8) * PAGE;
             Op::Brk { offset: if random.chance(30) { offset + random.below(PAGE) } else { offset } }
@@ -271,6 +274,10 @@ impl Model {
             }
             Op::Touch { address } => self.touch(address),
             Op::Brk { offset } => Ok(space.brk(self.heap + offset)),
+            Op::Fork => {
+                self.space = space.fork(RwLock::new(()), ())?;
+                Ok(0)
+            }
         }
     }
 

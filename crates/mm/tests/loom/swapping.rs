@@ -1,4 +1,4 @@
-//! An anonymous page, which one thread swaps out from below, while another forks, writes to it, moves it, unmaps it, ends its
+//! An anonymous page, which one thread swaps out or migrates from below, while another forks, writes to it, moves it, unmaps it, ends its
 //! space, or swaps it out as well: on page tables of two entries. What a processor has stored is found in the end, wherever the page
 //! is mapped it is found from below, and slots are counted exactly.
 
@@ -6,8 +6,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use isotherm_mm::*;
-use isotherm_page::{FolioView, Frame};
-use isotherm_pagetable::X86_64;
+use isotherm_page::{Block, FolioView, Frame, Order, OwnedBlock, Unique};
+use isotherm_pagetable::{Frames, X86_64};
 use isotherm_rcu::Qsbr;
 use isotherm_rcu::model::{Machine, on};
 use loom::sync::{Arc, RwLock};
@@ -231,6 +231,81 @@ fn swap_out(world: &World) {
     let _ = world.system().swap_out(world.frame());
 }
 
+/// To a frame that nobody uses.
+fn migrate(world: &World) {
+    let machine = world.machine();
+    let frame = machine.alloc_folio(Order::BASE).unwrap();
+    // SAFETY: it was just allocated.
+    let to = unsafe { Unique::new(machine, OwnedBlock::new(Block::new(frame, Order::BASE))) };
+    let _ = world.system().migrate(&(), world.frame(), to);
+}
+
+fn fork(world: &World) {
+    let contents = Paged::in_system(&world.system(), 2, Frame(0), ()).unwrap();
+    let child = world.space().fork(Lock(RwLock::new(())), contents).unwrap();
+    *world.child.lock().unwrap() = Some(std::sync::Arc::new(child));
+}
+
+/// What was stored by a translation before its flush is in the new frame.
+#[test]
+fn migration_against_a_read() {
+    model(2, written, [migrate, |world| assert!(world.load(AT) > 0)], |world| {
+        assert_eq!((world.load(AT), world.counts()), (1, (1, 0, 0)));
+    });
+}
+
+#[test]
+fn migration_against_a_write() {
+    model(2, nothing, [migrate, |world| world.store(AT, 9)], |world| {
+        assert_eq!((world.load(AT), world.counts()), (9, (1, 0, 0)));
+    });
+}
+
+#[test]
+fn migration_against_a_fork() {
+    model(2, nothing, [migrate, fork], |world| {
+        let child = std::sync::Arc::clone(world.child.lock().unwrap().as_ref().unwrap());
+        for space in [&world.space(), &child] {
+            let frame = space.contents().access(AT, Access::Read).unwrap();
+            let maps = FolioView::of(world.machine(), frame).unwrap().maps();
+            assert_eq!(world.system().find(frame).unwrap().len() as u32, maps, "it is found wherever it is");
+        }
+        assert_eq!((world.load(AT), world.run(&child, AT, None)), (7, 7));
+        assert_eq!((world.counts(), child.contents().rss().anon), ((1, 0, 0), 1));
+    });
+}
+
+#[test]
+fn migration_against_a_move() {
+    let relocate = |world: &World| {
+        let flags = RemapFlags::MAYMOVE | RemapFlags::FIXED;
+        world.space().mremap(AT, PAGE, PAGE, flags, TO).unwrap();
+    };
+    model(2, nothing, [migrate, relocate], |world| {
+        assert_eq!((world.load(TO), world.counts()), (7, (1, 0, 0)));
+    });
+}
+
+#[test]
+fn migration_against_exit() {
+    let exit = |world: &World| drop(world.space.lock().unwrap().take());
+    model(2, nothing, [migrate, exit], |_| {});
+}
+
+#[test]
+fn migration_against_swap_out() {
+    model(2, nothing, [migrate, swap_out], |world| {
+        assert_eq!((world.load(AT), world.counts()), (7, (1, 0, 0)));
+    });
+}
+
+#[test]
+fn two_who_migrate() {
+    model(2, nothing, [migrate, migrate], |world| {
+        assert_eq!((world.load(AT), world.counts()), (7, (1, 0, 0)));
+    });
+}
+
 #[test]
 fn swap_out_against_a_read() {
     model(2, written, [swap_out, |world| assert!(world.load(AT) > 0)], |world| {
@@ -252,11 +327,6 @@ fn swap_out_against_a_write() {
 
 #[test]
 fn swap_out_against_a_fork() {
-    let fork = |world: &World| {
-        let contents = Paged::in_system(&world.system(), 2, Frame(0), ()).unwrap();
-        let child = world.space().fork(Lock(RwLock::new(())), contents).unwrap();
-        *world.child.lock().unwrap() = Some(std::sync::Arc::new(child));
-    };
     model(2, nothing, [swap_out, fork], |world| {
         let child = std::sync::Arc::clone(world.child.lock().unwrap().as_ref().unwrap());
         if let Ok(folio) = FolioView::of(world.machine(), world.frame()) {

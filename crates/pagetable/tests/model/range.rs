@@ -336,13 +336,17 @@ impl<'m, F: Format> World<'m, F> {
         self.note("swapped in");
     }
 
-    /// Another page with the same contents takes the place of one that is read-only.
+    /// Another page with the same contents takes the place of one that is read-only: as it is, where the page's number is odd.
     fn exchange(&mut self, s: usize, page: u64, frame: Frame, attributes: Attributes) {
         let value = self.spaces[s].model.page(page).and_then(|page| page.contents.value());
         let (Some(value), Use::Anon) = (value, Self::region_of(page).usage) else { return };
         let Some(folio) = self.new_page(value) else { return };
         let new = Attributes { special: false, exclusive: true, ..attributes };
-        let by = Replacement::Page { frame: folio.head(), attributes: new };
+        let moves = page % 2 == 1;
+        let by = match moves {
+            true => Replacement::Moved(folio.head()),
+            false => Replacement::Page { frame: folio.head(), attributes: new },
+        };
         let space = &mut self.spaces[s];
         let mut slots = [Slot::default(); 2];
         let mut gather = space.real.gather(&mut slots);
@@ -353,9 +357,10 @@ impl<'m, F: Format> World<'m, F> {
                 // Young and dirty of a block or a huge leaf were those of all its pages.
                 (model.young, model.dirty) = (attributes.young, attributes.dirty);
                 model.contents = Contents::Private(value);
-                self.note("exchanged");
+                self.note(if moves { "moved" } else { "exchanged" });
             }
             Err(Error::NotPermitted) => assert!(attributes.write),
+            Err(Error::NotMapped) => assert!(attributes.special && moves),
             Err(Error::Pinned) => assert!(!self.pins.is_empty()),
             Err(why) => panic!("exchange: {why}"),
         }

@@ -96,7 +96,7 @@ pub unsafe trait Cpus {
 ///   stronger order is needed, and R's guard needs none at all, as its ends are in program order with the quiescent states
 ///   of its CPU.
 /// - *The CPU is found offline.* It stored that with release, so all R before that happen before the callback. Those
-///   after it comes online are told apart by two fences of `SeqCst`: F between the increment to n and the load of *seen*,
+///   after it comes online are distinguished by two fences of `SeqCst`: F between the increment to n and the load of *seen*,
 ///   and G between the store to *seen* and R. If F comes first, R sees U. If G comes first, the load finds the CPU
 ///   online, and the grace period is not over before it reports n, as above. An interrupt can come between the store and
 ///   G: so `online` fences also when it finds the CPU online, and interrupts that read call it. G also orders the load of

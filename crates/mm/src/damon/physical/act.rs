@@ -1,6 +1,6 @@
 //! What schemes do to physical memory: the actions that the kernel's `paddr` has.
 
-use isotherm_damon::schemes::{Action, Actions, Outcome, PageKind, Refusal, Request, passes};
+use isotherm_damon::schemes::{Action, Actions, Node, Outcome, PageKind, Refusal, Request, passes};
 use isotherm_page::{FolioKind, Order};
 use isotherm_pagetable::{Format, Machine};
 
@@ -57,10 +57,25 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Physical<'m, F, 
     }
 }
 
+impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Physical<'m, F, M, O> {
+    /// A folio moves to the node that it is to be on; how many pages did.
+    fn migrate(&self, look: Look<'m, M>, wanted: &[Node]) -> u64 {
+        let (head, order) = (look.folio.head(), look.folio.order());
+        // With a reference it would stay.
+        drop(look);
+        // By its place in what it belongs to, which stays when it moves: so it is moved once.
+        let Some((_, index)) = self.system.inner().records.get(head) else { return 0 };
+        let node = Node::of(wanted, index >> order.get());
+        let moved = node.is_some_and(|node| self.system.migrate_to(&self.objects, head, node) == Ok(true));
+        if moved { order.frames() } else { 0 }
+    }
+}
+
 impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Actions for Physical<'m, F, M, O> {
     /// [`Pageout`](Action::Pageout) spares pages that were accessed, unless there is a filter that says what to do with them;
-    /// [`LruPrio`](Action::LruPrio) and [`LruDeprio`](Action::LruDeprio) make pages leave last and first. There is one node, so nothing
-    /// migrates; actions that need an address space do nothing.
+    /// [`LruPrio`](Action::LruPrio) and [`LruDeprio`](Action::LruDeprio) make pages leave last and first;
+    /// [`MigrateHot`](Action::MigrateHot) and [`MigrateCold`](Action::MigrateCold) move folios to other [nodes](crate::Nodes), if the system
+    /// knows any. Actions that need an address space do nothing.
     fn apply(&mut self, request: &Request<'_>) -> Result<Outcome, Refusal> {
         if request.target != self.id {
             return Err(Refusal::Target);
@@ -91,6 +106,9 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Actions for Phys
                     Action::LruDeprio => {
                         inner.records.touch(head, inner.now().wrapping_sub(GENERATIONS - 1));
                         gone += 1;
+                    }
+                    Action::MigrateHot | Action::MigrateCold if look.folio.frame() == head => {
+                        gone += self.migrate(look, request.nodes);
                     }
                     _ => {}
                 }

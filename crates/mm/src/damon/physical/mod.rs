@@ -6,7 +6,7 @@
 //! that moment ([`Seen::Blind`]).
 //!
 //! To prepare a page is to clear bits without a flush, as for [spaces](super::Spaces); what the sampler that looks at blocks clears is
-//! flushed, once for all that it clears together. That a page was accessed is not lost to reclaim: [`System`] is told before the bits
+//! flushed, once for all that it clears together. That a page was accessed is not lost to reclaim: [`System`] notes it before the bits
 //! are gone.
 
 mod act;
