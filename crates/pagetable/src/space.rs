@@ -81,6 +81,7 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
     }
 
     /// A table and those below it.
+    #[expect(clippy::only_used_in_recursion, reason = "it keeps the tables from being freed")]
     fn tables_below(&self, level: Level, frame: Frame, guard: &M::Guard<'_>) -> u64 {
         let Some(below) = level.below() else { return 1 };
         // SAFETY: the guard is older than the load that found the frame.
