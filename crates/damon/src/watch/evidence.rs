@@ -112,7 +112,6 @@ impl Evidence {
             // When in the window they began is not known.
             let kept = (tuning.began / self.exposure).min(1.0);
             (self.hits, self.exposure) = (self.hits * kept, self.exposure * kept);
-            self.row = (self.hits, self.exposure);
             return Verdict::Surprise;
         }
         // Where some of many pages are hit, each speaks for itself, and a share so different is no chance, unless they are few.
@@ -146,9 +145,7 @@ impl Evidence {
             true => tuning.bound,
             false => 1.0,
         };
-        let (hits, exposure) = (hits_of(share, length) * weight, length * weight);
-        // It is what the row begins with, too: nothing is to be taken for a change against it.
-        *self = Self { luck: 1.0, row: (hits, exposure), ..Self::of(hits, exposure, floor, now) };
+        *self = Self { luck: 1.0, ..Self::of(hits_of(share, length) * weight, length * weight, floor, now) };
     }
 
     /// It is taken to be of other pages: the same accesses are more of fewer. `floor`: no window told more than that all of
@@ -192,10 +189,6 @@ impl Evidence {
 
     /// Takes in hits in so many intervals.
     fn count(&mut self, hits: f32, exposure: f32, tuning: &Tuning) {
-        if self.hits <= 0.0 {
-            // What was idle until now has none: the time before its first access is no part of it.
-            self.row = (0.0, 0.0);
-        }
         self.hits += hits;
         self.exposure += exposure;
         self.row = (self.row.0 + hits, self.row.1 + exposure);

@@ -17,11 +17,7 @@ pub(super) fn judge_rows(target: &mut Watched, now: u64, tuning: &Tuning) {
         let (mut hits, mut expected, mut exposure) = (0.0, 0.0, 0.0);
         let (mut observations, mut cells) = (0.0, 0.0);
         for_cells(&mut target.blocks, stretch.range, |_, cell| {
-            if cell.observations >= tuning.each
-                && cell.evidence.row.1 > 0.0
-                && cell.evidence.hits > 0.0
-                && is_seen(cell.state)
-            {
+            if cell.observations >= tuning.each && cell.evidence.row.1 > 0.0 && is_seen(cell.state) {
                 let row = cell.evidence.row;
                 (hits, exposure) = (hits + row.0, exposure + row.1);
                 expected += cell.rate() * row.1;
@@ -40,7 +36,7 @@ pub(super) fn judge_rows(target: &mut Watched, now: u64, tuning: &Tuning) {
         }
         target.changed = true;
         for_cells(&mut target.blocks, stretch.range, |_, cell| {
-            if cell.observations >= tuning.each && cell.evidence.hits > 0.0 && is_seen(cell.state) {
+            if cell.observations >= tuning.each && is_seen(cell.state) {
                 cell.evidence.begin_with_row((hits / cells, exposure / cells), now);
             }
         });
