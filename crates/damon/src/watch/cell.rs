@@ -322,11 +322,7 @@ impl Cell {
                 let verdict = match verdict {
                     // Nothing was seen of those that were accessed: they are the ones that are, and are to be watched again.
                     Verdict::Silent if is_rest && self.narrow(before) => Verdict::Expected,
-                    // What others take is taken from all of its pages at once: they do not go each by itself.
-                    Verdict::Expected if length >= passed => {
-                        self.evidence.judge_row(self.observations, now, tuning)
-                    }
-                    verdict => verdict,
+                    other => other,
                 };
                 if verdict == Verdict::Surprise {
                     // What began now is watched from now on.

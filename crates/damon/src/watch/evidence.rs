@@ -25,8 +25,6 @@ pub(super) struct Evidence {
     pub floor: bool,
     /// When it last came in.
     pub last: u64,
-    /// Hits and exposure since the row of windows began that is being judged: [`Self::judge_row`].
-    pub row: (f32, f32),
 }
 
 /// What a window was, seen from what was known before.
@@ -153,7 +151,6 @@ impl Evidence {
     pub fn refocus(&mut self, from: u64, to: u64, floor: bool) {
         let ratio = from.count_ones() as f32 / to.count_ones().max(1) as f32;
         self.hits = (self.hits * ratio).min(self.exposure);
-        self.row = (0.0, 0.0);
         self.floor = floor;
     }
 
@@ -183,46 +180,10 @@ impl Evidence {
         self.last = now;
         // Looked at too late, it tells nothing but that it is still accessed.
         if expected <= 1.0 || !whole {
-            self.count(hits_of(share, length), length, tuning);
+            self.hits += hits_of(share, length);
+            self.exposure += length;
+            self.forget_beyond(tuning);
         }
-    }
-
-    /// Takes in hits in so many intervals.
-    fn count(&mut self, hits: f32, exposure: f32, tuning: &Tuning) {
-        self.hits += hits;
-        self.exposure += exposure;
-        self.row = (self.row.0 + hits, self.row.1 + exposure);
-        self.forget_beyond(tuning);
-    }
-
-    /// Evidence starts anew with the row, or with that of others where there was no window in it.
-    pub fn begin_with_row(&mut self, others: (f32, f32), now: u64) {
-        let (hits, exposure) = if self.row.1 > 0.0 { self.row } else { others };
-        *self = Self { idle: self.idle, luck: 1.0, ..Self::of(hits, exposure, false, now) };
-    }
-
-    /// Whether the windows since the last row was judged are a change of pattern: evidence starts anew with them then. Each alone may be
-    /// chance; of pages that go each by itself (`observations`) a few windows are many. Where all of a cell's pages are accessed
-    /// together, a row is judged by [`Self::luck`] and [`Self::idle`].
-    pub fn judge_row(&mut self, observations: u8, now: u64, tuning: &Tuning) -> Verdict {
-        if observations < tuning.each {
-            return Verdict::Expected;
-        }
-        let of = f32::from(observations.min(tuning.most_observations));
-        let (hits, exposure) = self.row;
-        let expected = self.rate() * exposure;
-        if of * expected < tuning.no_chance {
-            return Verdict::Expected;
-        }
-        let apart = hits * tuning.apart_row < expected || hits > expected * tuning.apart_row;
-        if apart && (hits - expected) * (hits - expected) * of > tuning.no_chance * expected {
-            self.begin_with_row(self.row, now);
-            return if hits > 0.0 { Verdict::Surprise } else { Verdict::Silent };
-        }
-        if of * expected > tuning.row_judged * tuning.no_chance {
-            self.row = (0.0, 0.0);
-        }
-        Verdict::Expected
     }
 
     /// The same, but for that a row of hits that is too good to be chance is a change of pattern.
@@ -252,7 +213,8 @@ impl Evidence {
         }
         if counts {
             (self.last, self.floor) = (now, false);
-            self.count(0.0, length, tuning);
+            self.exposure += length;
+            self.forget_beyond(tuning);
         }
         Verdict::Expected
     }
@@ -264,8 +226,10 @@ impl Evidence {
             self.idle = 0.0;
         }
         // Each goes by itself, as where they were left alone, so of those that are left the same share is accessed in each moment.
-        self.count(-ln(1.0 - share.min(MOST_OF_REST)) * part, length * part, tuning);
+        self.hits += -ln(1.0 - share.min(MOST_OF_REST)) * part;
+        self.exposure += length * part;
         (self.last, self.floor) = (now, false);
+        self.forget_beyond(tuning);
     }
 
     /// The same long after the clear. Where pages differ, those that are left are the less accessed the longer ago that is: they

@@ -56,7 +56,6 @@ mod queue;
 mod quiet;
 mod regions;
 mod rescale;
-mod rows;
 mod segment;
 mod shown;
 mod spread;
@@ -78,7 +77,6 @@ use core::time::Duration;
 use draw::{Stretch, draw};
 use regions::regions;
 use rescale::Rescale;
-use rows::judge_rows;
 use spread::spread_results;
 use target::{Block, Watched};
 
@@ -254,8 +252,6 @@ impl<O: BlockOperations> Sampler<O> for Watch {
             if soon || (settles || !watched.dirty) && !target.moved {
                 continue;
             }
-            // It takes time in proportion to what there is, as drawing does.
-            judge_rows(watched, now, &self.tuning);
             watched.drawn = now;
             (watched.dirty, watched.changed) = (false, false);
             target.moved = false;

@@ -51,7 +51,6 @@ impl Rescale {
 
     fn evidence(self, evidence: &mut Evidence) {
         self.length(&mut evidence.exposure);
-        self.length(&mut evidence.row.1);
         self.length(&mut evidence.idle);
         self.time(&mut evidence.last);
     }

@@ -10,12 +10,9 @@ use super::tuning::Tuning;
 use alloc::vec::Vec;
 
 /// The ladder of rates: probability `p` of an access in a sampling interval, with ln(p) and ln(1 - p). (core has no
-/// logarithm.) From 2.4 Hz on, at 5 ms a sampling interval, rungs are a factor of 1.7 apart, so that 10 and 20 Hz are two. Below a
-/// quarter of a Hz they are a factor of 2 apart, so that 0.1 and 0.2 Hz are two, of which a scheme for cold memory takes the first first.
+/// logarithm.) From 2.4 Hz on, at 5 ms a sampling interval, rungs are a factor of 1.7 apart, so that 10 and 20 Hz are two.
 const LADDER: [(f32, f32, f32); RATES] = [
-    (0.0001, -9.2103, -0.0001),
     (0.0003, -8.1117, -0.0003),
-    (0.0006, -7.4186, -0.0006),
     (0.0011, -6.8124, -0.0011),
     (0.003, -5.8091, -0.0030),
     (0.006, -5.1160, -0.0060),
@@ -29,7 +26,7 @@ const LADDER: [(f32, f32, f32); RATES] = [
     (0.55, -0.5978, -0.7985),
     (0.95, -0.0513, -2.9957),
 ];
-const RATES: usize = 15;
+const RATES: usize = 13;
 /// The rung of what is unknown.
 pub(super) const UNKNOWN: usize = RATES;
 const RUNGS: usize = RATES + 1;

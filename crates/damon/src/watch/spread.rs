@@ -147,7 +147,7 @@ fn mean(values: impl Iterator<Item = f32>) -> f32 {
 }
 
 /// Calls `each` with the cells that lie in the range for the most part, and their middles.
-pub(super) fn for_cells(blocks: &mut [Block], range: AddrRange, mut each: impl FnMut(u64, &mut Cell)) {
+fn for_cells(blocks: &mut [Block], range: AddrRange, mut each: impl FnMut(u64, &mut Cell)) {
     let first = blocks.partition_point(|b| b.addr + crate::BLOCK_SIZE <= range.start);
     for block in blocks.get_mut(first..).unwrap_or_default() {
         if block.addr >= range.end {

@@ -260,15 +260,6 @@ table! {
     /// ... if it differs by more than 3.5 standard deviations (12 is the square) of what chance gives so many pages: of a hundred checks
     /// of 32 pages at 40 Hz, one showed a fourth of what was expected.
     no_chance: f32 = 12.0, without 0.0;
-    /// How many times more or fewer pages than expected a row of windows must have shown, where pages go each by itself, to be a change
-    /// of pattern, besides [`Self::no_chance`]: windows of different kinds differ by up to a quarter.
-    apart_row: f32 = 1.6, without INFINITE;
-    /// Observations ([`Self::most_observations`]) of a cell from which on its pages go each by itself: a guess.
-    each: u8 = 8, without 255.0;
-    /// Cells of a stretch, at least, whose rows of windows are judged together: a guess.
-    rows_least: f32 = 8.0, without INFINITE;
-    /// A row of windows is judged until so many times what [`Self::no_chance`] takes was expected of it; then another one begins. A guess.
-    row_judged: f32 = 4.0, variants;
     /// The first hits since long are a change of pattern if they came so late with no more than this probability: a guess. Without it F1
     /// of the bytes that `zipf` accesses within a second is .50 when it begins after 3 s of idleness, with it .94.
     first: f32 = 1e-3, without 0.0;

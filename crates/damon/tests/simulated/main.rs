@@ -13,7 +13,6 @@ mod rates;
 mod seconds;
 mod shared;
 mod stolen;
-mod turns;
 
 use isotherm_damon::*;
 use isotherm_simulated::{Keep, Kind, MIB, PAGE, Pattern, Simulated};
