@@ -298,8 +298,9 @@ fn carry(old: &[Stretch], new: &mut [Stretch]) {
         if let Some(before) = old.get(at).filter(|s| s.range.contains(middle)) {
             stretch.checked = before.checked;
             stretch.suspect = before.suspect;
-            // Cut in two it is not twice as much.
-            stretch.silent = if before.range == stretch.range { before.silent } else { before.silent.min(1) };
+            // Cut in two it is not twice as much: what is most of it has it.
+            let is_most = 2 * stretch.range.intersection(before.range).size() > before.range.size();
+            stretch.silent = if is_most { before.silent } else { 0 };
             (stretch.silent_at, stretch.heard, stretch.doubted) =
                 (before.silent_at, before.heard, before.doubted);
             stretch.places = before.places;

@@ -95,7 +95,8 @@ pub(super) fn find_quiet(
         if !mine.is_empty() {
             // One of which nothing was seen yet, and for no longer than was to be expected, says nothing.
             stretch.suspect = silent > 0 || suspect && hits == 0;
-            stretch.silent = if hits >= silent.max(1) { 0 } else { earlier.saturating_add(silent as u8) };
+            stretch.silent =
+                if hits >= silent.max(1) { 0 } else { earlier.saturating_add(silent.min(255) as u8) };
         }
         if silent > 0 {
             stretch.silent_at = now;

@@ -73,7 +73,9 @@ impl Rescale {
 
     fn stretch(self, stretch: &mut Stretch) {
         self.evidence(&mut stretch.evidence);
-        self.time(&mut stretch.checked);
+        for at in [&mut stretch.checked, &mut stretch.silent_at, &mut stretch.heard] {
+            self.time(at);
+        }
         self.time(&mut stretch.apart_until);
         // Rates of checks: there will be others.
         stretch.places.clear();

@@ -80,6 +80,10 @@ impl<'m, F: Format + 'm, M: Machine + 'm> Inner<'m, F, M> {
                 // What is there by now may be another page, which stays as it is.
                 let done = mm.tables.mkclean_page(at, from, &mut gather);
                 debug_assert!(matches!(done, Ok(_) | Err(TableError::Changed)), "{done:?}");
+                if done == Ok(true) {
+                    // Before anybody finds it clean: given up and clean it would be dropped, also if it does not move.
+                    folio.clear_lazy_free();
+                }
             };
             family.walk(from, index + n, false, || {}, clean).map_err(|_| Kept::Busy)?;
         }
