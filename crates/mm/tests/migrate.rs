@@ -284,3 +284,30 @@ fn nothing_is_lost_beside_programs() {
     drop((space, system));
     assert_eq!(machine.host.free_frames(), before);
 }
+
+/// Written after it was given up, and made clean by a move that came to nothing: it was dropped.
+#[test]
+fn what_was_written_after_it_was_given_up_is_there_if_it_cannot_move() {
+    let (machine, swap) = machine_with_swap(FRAMES, 16);
+    let zero = zero(&machine);
+    let system = system::<X86_64>(&machine, &swap);
+    let wide = Config { end: 1 << 40, ..SMALL };
+    let order = 9;
+    let folios = Folios { always: Order::new(order).unwrap(), advised: Order::new(order).unwrap() };
+    let contents = Paged::in_system(&system, 1, zero.frame(), ()).unwrap().with_folios(folios);
+    let space: Space<'_> = Space::new(Epoch, RwLock::new(()), contents, wide);
+    space.mmap(&anonymous(512).at(2 * HUGE)).unwrap();
+    for page in 0..512 {
+        word(&machine, &space, 2 * HUGE + page * PAGE, Some(page + 1)).unwrap();
+    }
+    let old = frame(&space, 2 * HUGE);
+    space.lazy_free(2 * HUGE, HUGE).unwrap();
+    word(&machine, &space, 2 * HUGE, Some(77)).unwrap();
+    let to = block(&machine, order);
+    let all: Vec<_> = std::iter::from_fn(|| machine.take(Order::BASE)).collect();
+    // There is no frame for a table of its parts.
+    assert_eq!(system.migrate(&(), old, to), Err(Kept::NoMemory));
+    drop(all);
+    system.swap_out(frame(&space, 2 * HUGE)).unwrap();
+    assert_eq!(word(&machine, &space, 2 * HUGE, None), Ok(77));
+}

@@ -11,6 +11,7 @@ use isotherm_record::{
     TargetEnd, TargetInfo, create, open_with,
 };
 use proptest::prelude::*;
+use std::collections::BTreeSet;
 
 /// What a recording is made of: each snapshot with the targets it has.
 fn recordings() -> impl Strategy<Value = Vec<Item>> {
@@ -158,7 +159,11 @@ fn through(format: Format, items: &[Item]) -> Option<Vec<Item>> {
     assert_eq!(reader.format(), format);
     let read = items_of(&mut *reader);
     let flaws: Vec<String> = reader.warnings().iter().map(ToString::to_string).collect();
-    assert!(flaws.is_empty(), "{format}: {flaws:?}");
+    // A lone moment tells no length where a format has none of its own.
+    let moments: BTreeSet<u64> = snapshots(items).iter().map(|snapshot| snapshot.end_ns).collect();
+    let is_lone =
+        moments.len() <= 1 && matches!(flaws.as_slice(), [one] if one.contains("100 ms is assumed"));
+    assert!(flaws.is_empty() || is_lone, "{format}: {flaws:?}");
     Some(read)
 }
 

@@ -181,11 +181,13 @@ pub(crate) fn of_snapshot(
                     out.push(segment);
                 }
             }
+            previous = Some((region.range.end, said));
             // All of a million of them at once would take a hundred megabytes.
             if in_order && out.len() >= most.saturating_mul(2) {
                 lost += reduce(out, most, widest);
+                // The last one may be another's now.
+                previous = None;
             }
-            previous = Some((region.range.end, said));
         }
     }
     // Recordings of other programs may break the order that a snapshot promises.

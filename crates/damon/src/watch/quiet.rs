@@ -106,7 +106,8 @@ pub(super) fn find_quiet(
         }
         let many = mine.len() > tuning.checks_settled;
         quiet[i] = silent >= 2 && silent > hits && (suspect || many);
-        let is_heard = stretch.silent == 0 && stretch.heard != 0 && now <= stretch.heard + tuning.quiet_for;
+        let was_heard = stretch.silent == 0 && stretch.heard != 0 && now <= stretch.heard + tuning.quiet_for;
+        let is_heard = hits > 0 || was_heard;
         let size = stretch.range.size();
         if !beside || is_heard {
             group.end(stretches, &mut quiet, tuning);

@@ -24,21 +24,9 @@ pub(super) fn spread_results(target: &mut Watched, now: u64, longest: u64, tunin
     let quiet = find_quiet(&mut target.stretches, &results, now, tuning);
     for (stretch, quiet) in target.stretches.iter_mut().zip(quiet) {
         let mine = within(&results, stretch.range);
-        // Where pages that are accessed lie apart, cells of which it is not known yet which those are tell another rate: that of all
-        // of their pages.
-        let sparse = stretch.idle > tuning.sparse;
-        let focused: Vec<(AddrRange, cell::Window)>;
-        let mine = match sparse && mine.iter().any(|(_, w)| !w.is_focus) {
-            true => {
-                focused = mine.iter().filter(|(_, w)| w.is_focus).copied().collect();
-                focused.as_slice()
-            }
-            false => mine,
-        };
         if mine.is_empty() || !stretch.is_hot(tuning) {
             continue;
         }
-        let Showed { hits, silent } = Showed::by(mine, stretch, tuning);
         if quiet {
             // It fell silent as a whole, as far as is known.
             stretch.suspect = false;
@@ -51,6 +39,21 @@ pub(super) fn spread_results(target: &mut Watched, now: u64, longest: u64, tunin
                 }
             });
         }
+        // Where pages that are accessed lie apart, cells of which it is not known yet which those are tell another rate: that of all
+        // of their pages.
+        let sparse = stretch.idle > tuning.sparse;
+        let focused: Vec<(AddrRange, cell::Window)>;
+        let mine = match sparse && mine.iter().any(|(_, w)| !w.is_focus) {
+            true => {
+                focused = mine.iter().filter(|(_, w)| w.is_focus).copied().collect();
+                focused.as_slice()
+            }
+            false => mine,
+        };
+        if mine.is_empty() {
+            continue;
+        }
+        let Showed { hits, silent } = Showed::by(mine, stretch, tuning);
         let believed = stretch.evidence.rate();
         // Found accessed where that was to be expected long before, it tells nothing of the rate; beside windows that were looked at in
         // time it would stand for many intervals with one access.

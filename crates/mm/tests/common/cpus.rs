@@ -146,10 +146,11 @@ pub fn cpu_word(
             let _access = machine.accesses.read().unwrap();
             if let Ok(frame) = space.contents().access(page * PAGE, access) {
                 let at = frame.address() + WORD;
-                if let Some(value) = write {
-                    machine.host.write(at, value).unwrap();
-                }
-                return Ok(machine.host.read(at).unwrap());
+                return Ok(match write {
+                    // Not what is there by now: another may have written since.
+                    Some(value) => machine.host.write(at, value).map(|()| value).unwrap(),
+                    None => machine.host.read(at).unwrap(),
+                });
             }
         }
         space.fault(page * PAGE, access)?;

@@ -85,7 +85,7 @@ impl SpoolReader {
         if attrs.aggr_us == 0 && used().any(|s| s.ends.is_some() || s.lengths.mean().is_none_or(|ns| ns == 0))
         {
             attrs.aggr_us = DEFAULT_AGGR_US;
-            let what = "it does not say for how long accesses were counted: 100 ms is assumed, DAMON's default (--aggr tells \
+            let what = "it does not say for how long accesses were counted: 100 ms is assumed, DAMON's default (--aggr sets \
                         another)";
             warnings.push(Warning::Assumed { what: what.to_owned() });
         }

@@ -354,8 +354,8 @@ fn inhabited(area: Area, profile: &[Segment]) -> Vec<Area> {
     let (sparse, dense): (Vec<&Segment>, Vec<&Segment>) = inside.partition(|s| is_sparse(s));
     let sum = |list: &[&Segment], of: &dyn Fn(&Segment) -> f64| list.iter().map(|s| of(s)).sum::<f64>();
     let heat = |list: &[&Segment]| sum(list, &|s| s.heat);
-    // Where it is not known what of a wide stretch is in memory, or most of what is accessed may be anywhere, all is shown.
-    if sparse.is_empty() || dense.is_empty() || heat(&sparse) > heat(&dense) {
+    // Where it is not known what of a wide stretch is in memory, or a tenth of what is accessed may be anywhere, all is shown.
+    if sparse.is_empty() || dense.is_empty() || heat(&sparse) > heat(&dense) / 10.0 {
         return vec![area];
     }
     let inside = |s: &Segment| s.range.intersection(whole).size() as f64;

@@ -49,7 +49,9 @@ fn cost(a: &Part, b: &Part) -> Option<f64> {
     let differ = (accessed(a) - accessed(b)).abs()
         + (a.hz - b.hz).abs() / a.hz.max(b.hz).max(1.0)
         + (a.seen - b.seen).abs()
-        + (there(a) - there(b)).abs();
+        + (there(a) - there(b)).abs()
+        // Times from a second on that memory is called cold after.
+        + ((a.idle_s.max(1.0) / b.idle_s.max(1.0)).ln().abs() / 10f64.ln()).min(1.0);
     Some(differ * a.range.size().min(b.range.size()) as f64)
 }
 
