@@ -300,11 +300,11 @@ impl Cell {
                 let verdict = if late && self.evidence.is_late(length) {
                     self.evidence.take_late(share, length, now, tuning);
                     Verdict::Expected
-                } else if is_rest && since >= (self.opened_at + tuning.rest_counts) * 1000 {
+                } else if is_rest && since >= self.opened_at + tuning.rest_counts * 1000 {
                     self.evidence.take_late_rest(share, length, now, tuning)
                 } else if is_rest {
                     // Of a window that ends later, what came in time: as much of it as of its length.
-                    let until = (self.opened_at + tuning.rest_counts) * 1000;
+                    let until = self.opened_at + tuning.rest_counts * 1000;
                     let in_time = until.saturating_sub(since) as f32 / 1000.0;
                     self.evidence.take_rest(share, length, (in_time / passed).min(1.0), now, tuning);
                     Verdict::Expected
@@ -326,7 +326,7 @@ impl Cell {
                 };
                 if verdict == Verdict::Surprise {
                     // What began now is watched from now on.
-                    self.opened_at = now;
+                    self.opened_at = moment.at;
                 }
                 let (tried, accessed) = (self.opened, self.opened & !left);
                 // The same ones as before are accessed together.
@@ -389,7 +389,7 @@ impl Cell {
         let hot = self.rate() > tuning.active;
         let length = self.evidence.window_length(tuning, longest);
         self.unbroken = self.hit_at != 0 && now.saturating_sub(self.hit_at) <= 2 * longest;
-        (self.first, self.is_rest, self.opened_at) = (true, false, now);
+        (self.first, self.is_rest, self.opened_at) = (true, false, moment.at);
         (self.was_new, self.own) = (false, flushed);
         (self.window, self.opened) = (pages, pages);
         self.young &= !pages;

@@ -57,7 +57,8 @@ impl Rescale {
 
     fn cell(self, cell: &mut Cell) {
         self.evidence(&mut cell.evidence);
-        for at in [&mut cell.opened_at, &mut cell.hit_at, &mut cell.blind_since] {
+        self.exact(&mut cell.opened_at);
+        for at in [&mut cell.hit_at, &mut cell.blind_since] {
             self.time(at);
         }
         if let Some(appeared) = &mut cell.appeared {

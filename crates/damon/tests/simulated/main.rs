@@ -281,3 +281,24 @@ fn without_a_ceiling_it_keeps_to_the_number_of_regions() {
     let f = f1(&keep.0[20..], &pattern);
     assert!(f > 0.97, "F1 {f}");
 }
+
+/// What is told is the same whatever the caller's clock says when it begins: it had been taken for the time since then, and what is left of a
+/// window counted in no live run, only here, where clocks begin at 0.
+#[test]
+fn when_the_callers_clock_began_makes_no_difference() {
+    let pattern = process(64, &[(0, 16 * 1024, 0.01), (20 * 1024, 8192, 0.2), (40 * 1024, 2048, 5.0)]);
+    let told = |began_ns: u64| {
+        let ops = Simulated::new(pattern.clone());
+        let mut monitor = Monitor::new(Attrs::default(), ops, Watch::new(), 7).unwrap();
+        monitor.add_target(TargetId(1)).unwrap();
+        let (mut now, mut keep) = (0, Keep::default());
+        let allowance = Allowance { prepares: 40, prepares_per_aggr: 40, ..Allowance::UNLIMITED };
+        while now < 20 * 50 {
+            now += monitor.tick(began_ns + now * 5_000_000, allowance, &mut keep);
+            monitor.ops().now = now;
+        }
+        let regions = |s: Snapshot| s.targets.into_iter().flat_map(|t| t.regions).collect::<Vec<_>>();
+        keep.0.into_iter().map(regions).collect::<Vec<_>>()
+    };
+    assert_eq!(told(0), told(77_781_000 * 5_000_000));
+}
