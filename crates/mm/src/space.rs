@@ -42,7 +42,7 @@ pub trait Platform {
 
 /// The address space of a process: what is mapped where. See the [crate's documentation](crate).
 ///
-/// Addresses and lengths are in bytes, ranges half open. All methods take `&self` and may be called by any threads at once.
+/// Addresses and lengths are in bytes, ranges half open. All methods but `exec` take `&self` and may be called by any threads at once.
 pub struct AddressSpace<P: Platform> {
     pub(crate) tree: MapleTree<VmaPtr, P::Rcu, P::Alloc>,
     // Who maps and unmaps writes to the padded ones each time. Faults read all the others, and of these `seq` alone.

@@ -87,7 +87,8 @@ pub enum AreaChoice {
     /// Where the heat is.
     #[default]
     Hot,
-    /// Everything monitored, huge gaps left out: heap, mmap and stack of every target.
+    /// Everything monitored but huge gaps, and stretches of which next to nothing is in memory ([`LeftOut`]): heap, mmap and stack of
+    /// every target.
     All,
     /// Below the first of the two largest gaps: program, heap.
     Heap,
