@@ -120,7 +120,7 @@ pub struct AccessArgs {
     #[arg(long, value_name = "RANGE", value_parser = parse_sizes)]
     pub resident: Option<Bounds<u64>>,
     /// Only regions accessed at this rate, `MIN..MAX`, in % of the highest rate that can be seen or in Hz. `0` over a stretch
-    /// of time: not accessed in it, as a mean of less than a tenth of an access of each page in all of it
+    /// of time: not accessed in it, as a mean of less than half an access of each page in all of it
     #[arg(long, value_name = "RANGE", value_parser = parse_rates)]
     pub rate: Option<Rates>,
     /// With --rate: also regions whose rate is unknown

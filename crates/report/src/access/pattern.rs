@@ -34,9 +34,10 @@ pub struct Pattern {
     pub seldom_hz: f64,
 }
 
-/// A region with fewer accesses of a page than this in a stretch of time is taken for one that was not accessed in it: a tenth of its
-/// pages may have been, once. With fewer, the guesses of a recording's first second would hide what was idle from then on.
-const NOT_ONCE: f64 = 0.1;
+/// A region with fewer accesses of a page than this in a stretch of time is taken for one that was not accessed in it, though up to two
+/// fifths of its pages may have been, once. With fewer, the guesses of a recording's first second would hide what was idle from
+/// then on.
+const NOT_ONCE: f64 = 0.5;
 
 impl Pattern {
     /// For means over so many seconds. A rate that was estimated in each snapshot from what was seen until then is seldom 0 at

@@ -436,7 +436,7 @@ impl TrendAnalysis {
                 units::format_time(window)
             )
         }));
-        let hardly = early_ns > 0 && !enough && self.observed_ns >= early_ns;
+        let hardly = early_ns > 0 && !enough && self.observed_ns > early_ns;
         report.remarks.extend(report.measure.window_ns().filter(|_| hardly).map(|window| {
             format!(
                 "the recording is hardly longer than the window: what is shown is of its first {}, while less had been observed than that, \
