@@ -319,6 +319,13 @@ impl Cell {
                         tuning,
                     )
                 };
+                // What others take is missing from all that was shown.
+                if is_rest && verdict == Verdict::Expected && length >= passed {
+                    let since_opened = moment.at.saturating_sub(self.opened_at) as f32 / 1000.0;
+                    let all = self.focus.of(self.opened);
+                    let total = pages(all & !left) / pages(all).max(1.0);
+                    self.evidence.judge_window(total, pages(all), since_opened, now, tuning);
+                }
                 let verdict = match verdict {
                     // Nothing was seen of those that were accessed: they are the ones that are, and are to be watched again.
                     Verdict::Silent if is_rest && self.narrow(before) => Verdict::Expected,

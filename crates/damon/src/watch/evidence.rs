@@ -242,6 +242,19 @@ impl Evidence {
         self.miss(length, false, now, tuning)
     }
 
+    /// Takes in all that a window and what was left of it have shown until now, together: so few pages of so many, in so long, that what was
+    /// known is of a time that is over. Each part of it alone could be chance.
+    pub fn judge_window(&mut self, share: f32, pages: f32, length: f32, now: u64, tuning: &Tuning) {
+        let likely = (self.rate() * length).min(0.6);
+        let chance = likely.max(1.0 / pages) / pages;
+        let off = likely - share;
+        if share > 0.0 && share * tuning.apart < likely && off * off > tuning.no_chance * chance {
+            // What it told after its first second tells no rate.
+            let counted = length.min(tuning.rest_counts as f32);
+            *self = Self { idle: self.idle, luck: 1.0, ..Self::of(-ln(1.0 - share), counted, false, now) };
+        }
+    }
+
     fn forget_beyond(&mut self, tuning: &Tuning) {
         let over = (self.hits / tuning.most_hits).max(self.exposure / tuning.most_exposure);
         if over > 1.0 {

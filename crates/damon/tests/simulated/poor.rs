@@ -162,3 +162,33 @@ fn what_begins_later_is_told_where_there_is_little_to_spend() {
         assert!(bytes.f1() > least, "F1 {} at {share}", bytes.f1());
     }
 }
+
+/// Memory that was all in use, and of which then every 64th page is: what its windows show together is no chance, and their first tenth
+/// of a second is. It took half a minute to come down to eight times as much as there is.
+#[test]
+fn memory_of_which_next_to_nothing_is_in_use_any_more_is_told_as_that() {
+    for kind in [Kind::Sweep, Kind::InOrder, Kind::Random] {
+        let mut strewn = areas(&[(0, 200 * 1024, 0.0)]);
+        let area = strewn.areas[0].0;
+        let page = |n: u64| AddrRange::new(area.start + n * PAGE, area.start + (n + 1) * PAGE);
+        (strewn.kind, strewn.hot) = (kind, (0..800).map(|n| (page(64 * n + 7), 0.25)).collect());
+        let whole = Pattern { kind: Kind::Sweep, hot: vec![(area, 0.05)], ..strewn.clone() };
+        let mut monitor = Monitor::new(Attrs::default(), Simulated::new(whole), Watch::new(), 11).unwrap();
+        monitor.add_target(TargetId(1)).unwrap();
+        let (mut now, mut purse, mut keep) = (0, Purse::full(1).with_share(0.004), Keep::default());
+        while now < 200 {
+            tick(&mut monitor, &mut now, &mut purse, &mut keep);
+        }
+        monitor.ops().change(strewn);
+        while now < 2400 {
+            tick(&mut monitor, &mut now, &mut purse, &mut keep);
+        }
+        let last = keep.0.last().unwrap();
+        let of = |r: &RegionSnapshot| {
+            r.resident.unwrap_or(0) as f64 * share_accessed(r, last.max_nr_accesses, 200)
+        };
+        let told = last.targets[0].regions.iter().map(of).sum::<f64>() / MIB as f64;
+        println!("{kind:?}: {told:.1} of 3.1 MiB after 11 s");
+        assert!((2.0..5.0).contains(&told), "{told} of 3.1 MiB, {kind:?}");
+    }
+}

@@ -30,7 +30,7 @@ pub struct Pattern {
     /// Bounds of the rate take in regions whose rate is unknown, too.
     pub unknown: bool,
     /// What is accessed no more often than this, Hz, fits where nothing but 0 Hz does. For means over a stretch of time
-    /// ([`Self::not_once_in`]); 0 for those of a snapshot.
+    /// (`not_once_in`); 0 for those of a snapshot.
     pub seldom_hz: f64,
 }
 
