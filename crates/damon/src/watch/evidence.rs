@@ -245,8 +245,12 @@ impl Evidence {
     /// Takes in all that a window and what was left of it have shown until now, together: so few pages of so many, in so long, that what was
     /// known is of a time that is over. Each part of it alone could be chance.
     pub fn judge_window(&mut self, share: f32, pages: f32, length: f32, now: u64, tuning: &Tuning) {
-        let likely = (self.rate() * length).min(0.6);
-        let chance = likely.max(1.0 / pages) / pages;
+        // A loop comes to all of them in its period, and to some of them at once.
+        if self.rate() * length < 1.0 {
+            return;
+        }
+        let likely = 0.6;
+        let chance = likely / pages;
         let off = likely - share;
         if share > 0.0 && share * tuning.apart < likely && off * off > tuning.no_chance * chance {
             // What it told after its first second tells no rate.
