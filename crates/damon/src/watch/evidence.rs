@@ -249,6 +249,7 @@ impl Evidence {
         if self.rate() * length < 1.0 {
             return;
         }
+        // Of pages accessed at random 63 % are in that time.
         let likely = 0.6;
         let chance = likely / pages;
         let off = likely - share;

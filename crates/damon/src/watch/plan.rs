@@ -170,10 +170,12 @@ impl Watch {
                 let waited = step.now.saturating_sub(stretch.checked).clamp(1, 1 << 20);
                 let size = 1 << (stretch.resident.max(1).ilog2() / 2);
                 // What may be idle by now is told as hot until it is checked once more.
-                let weight = match unsettled {
-                    _ if stretch.doubted => 64,
-                    true => 4,
-                    false => 1,
+                let weight = if stretch.doubted {
+                    64
+                } else if unsettled {
+                    4
+                } else {
+                    1
                 };
                 let worth = waited * size * weight;
                 let (range, suspect) = (stretch.range, stretch.suspect);
