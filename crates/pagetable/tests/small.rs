@@ -96,7 +96,7 @@ fn moves_between_tables_in_both_orders() {
     let mut slots = [Slot::default(); 1];
     let mut gather = space.gather(&mut slots);
     assert_eq!(swap_out(&space, at(40), 9, &mut gather), Ok(true));
-    assert_eq!(space.query(at(40)), Mapping::Token(Token { value: 9, exclusive: true }));
+    assert_eq!(space.query(at(40)), Mapping::SwapEntry(SwapEntry { value: 9, exclusive: true }));
     space.unmap(pages(0, 2048), &mut gather).unwrap();
     drop(gather);
     drop(space);
@@ -124,7 +124,7 @@ fn a_lookup_while_tables_come_and_go() {
                 match space.read().lookup(at(21)) {
                     Mapping::None => {}
                     Mapping::Page { frame, .. } => assert_eq!(frame, folio.head().add(5)),
-                    Mapping::Token(_) => panic!("a token"),
+                    Mapping::SwapEntry(_) => panic!("a swap entry"),
                 }
                 let _ = space.read().access(at(22), Access::Write);
             }

@@ -65,7 +65,7 @@ pub(crate) struct Inner<'m, F: Format, M: Machine> {
 
 impl<'m, F: Format, M: Machine> System<'m, F, M> {
     /// A system without spaces, which knows frames below `frames`: 9 bytes each. Others are not reclaimed. Without an area there
-    /// is no swap; the machine passes on to the area what page tables say of tokens ([`SwapArea`]).
+    /// is no swap; the machine passes on to the area what page tables say of swap entries ([`SwapArea`]).
     ///
     /// # Errors
     /// [`Error::NoMemory`].

@@ -78,11 +78,11 @@ unsafe impl Frames for Cpus {
     fn alloc_folio(&self, order: Order) -> Option<Frame> {
         self.host.alloc_folio(order)
     }
-    fn share_token(&self, token: u64) {
-        self.host.share_token(token);
+    fn share_swap_entry(&self, swap_entry: u64) {
+        self.host.share_swap_entry(swap_entry);
     }
-    fn release_token(&self, token: u64) {
-        self.host.release_token(token);
+    fn release_swap_entry(&self, swap_entry: u64) {
+        self.host.release_swap_entry(swap_entry);
     }
 }
 
