@@ -94,7 +94,7 @@
 //!
 //! What two operations on the same pages at once *mean* is left to the locks of address spaces above; whatever they do,
 //! the tree stays consistent and all counts exact. The protocol is modelled with loom on the code itself
-//! (`tests/loom`). Not modelled are the guards of lookups, as the model reuses no table.
+//! (`tests/loom`), contiguous blocks, TLBs that hold on to translations, and the reuse of tables included.
 //!
 //! # What safe code cannot do
 //!

@@ -179,6 +179,28 @@ fn what_waits_for_a_tables_lock_does_not_change_what_it_became() {
     });
 }
 
+/// An operation on page 0 that found its table before that went changes it there, or nothing: page 2 stays what it is.
+#[test]
+fn what_waits_to_protect_a_page_protects_no_other() {
+    bounded(3, || {
+        let machine = Reusing::new();
+        let space = space(&machine);
+        let frames = [0, 1].map(|n| folio(&machine.tiny, n, FolioKind::Anon));
+        space.map(one(0), frames[0], Attributes::anonymous(), Level::Pte).unwrap();
+        let protecting = {
+            let space = space.clone();
+            thread::spawn(move || {
+                space.write_protect(one(0), &mut space.gather(&mut [])).unwrap();
+            })
+        };
+        space.unmap(both(), &mut space.gather(&mut [])).unwrap();
+        space.map(one(2), frames[1], Attributes::anonymous(), Level::Pte).unwrap();
+        protecting.join().unwrap();
+        let Mapping::Page { frame, attributes, .. } = space.query(VirtAddr::of_page(2)) else { panic!() };
+        assert_eq!((frame, attributes), (frames[1], Attributes::anonymous()));
+    });
+}
+
 /// The models above are worth what they reuse: without anybody beside, the table is.
 #[test]
 fn a_table_is_reused_when_nobody_looks() {
