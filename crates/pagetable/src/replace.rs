@@ -10,7 +10,7 @@ use crate::gather::Gather;
 use crate::machine::Machine;
 use crate::query::{Mapping, describe};
 use crate::space::AddressSpace;
-use crate::table::Locked;
+use crate::table::{Locked, broken};
 use crate::walk::Step;
 
 /// What the caller of [`AddressSpace::replace`] saw at the page.
@@ -37,7 +37,8 @@ pub enum Replacement {
         attributes: Attributes,
     },
     /// The same page in another frame, which has its contents by now: the entry stays what it is but for the frame, of whose folio
-    /// it takes a reference. This is a migration in one step.
+    /// it takes a reference. This is a migration in one step. Where the page is the first of a PMD leaf, and the frame the first of
+    /// as many of its folio, all pages of the leaf are moved, and it stays one; else a huge leaf is split.
     Moved(Frame),
     /// A swap entry with this value. It is exclusive if what it replaces was.
     SwapEntry(u64),
@@ -95,6 +96,11 @@ impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
             }
             if table.level == Level::Pte {
                 return self.replace_entry(table, page, old, by, gather);
+            }
+            if let Replacement::Moved(frame) = by
+                && let Some(moved) = self.move_leaf(table, page, old, frame, gather)?
+            {
+                return Ok(moved);
             }
             drop(window);
             self.split_leaf(page)?;
@@ -167,6 +173,46 @@ impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
             gather.unmapped_part(F::frame(last), 1 << F::GRANULE, dirty, young);
         }
         Ok(describe::<F>(table.level, page, last))
+    }
+
+    /// Moves a PMD leaf as a whole, if the page is its first and as many frames follow the one given in its folio.
+    fn move_leaf(
+        &self,
+        table: &Locked<'_, F, M>,
+        page: u64,
+        old: u64,
+        frame: Frame,
+        gather: &mut Gather<'_, M>,
+    ) -> Result<Option<Mapping>, Error> {
+        let (level, pages) = (table.level, F::pages(table.level));
+        // A folio may be gone by now, and another be there: the reference is taken of what is there then.
+        let to = FolioView::of(self.machine, frame).ok().filter(|to| to.remaining() as u64 >= pages);
+        let whole = level == Level::Pmd && (page | frame.0) & (pages - 1) == 0 && old & F::SPECIAL == 0;
+        let Some(to) = to.filter(|_| whole && frame.0 < F::FRAME_LIMIT) else { return Ok(None) };
+        let folio = FolioView::of(self.machine, F::frame(old));
+        if folio.is_ok_and(|folio| folio.pins() > 0) {
+            return Err(Error::Pinned);
+        }
+        if F::is_writable(old) {
+            return Err(Error::NotPermitted);
+        }
+        // SAFETY: the entry that gives it back is stored below; a leaf has 512 pages at the most, as its folio has.
+        unsafe { to.try_add_mapped(self.machine, pages as usize) }?;
+        unfold_ends::<F, M>(table, self.id, page, 1);
+        // Broken, and not a hole: nobody puts a table there meanwhile.
+        let last = table.change_at(F::index(level, page)).swap(broken(level));
+        self.invalidate(level, page, pages);
+        self.machine.sync();
+        let new = F::leaf(level, frame, F::attributes(last));
+        set_run::<F, M>(table, self.id, page, new, 1);
+        let file = folio.is_ok_and(|folio| folio.kind() == FolioKind::File);
+        gather.unmapped_used(
+            F::frame(last),
+            pages as usize,
+            file && F::is_dirty(last),
+            file && F::is_young(last),
+        );
+        Ok(Some(describe::<F>(level, page, last)))
     }
 
     /// Puts a leaf in the place of a page, which is made of the entry as it was at last; returns that.

@@ -227,6 +227,54 @@ fn a_page_moves_to_another_frame_and_stays_what_it_is() {
     check::<RiscV<Sv39, Svadu>>();
 }
 
+/// A huge leaf moves as a whole where there is a folio as large for it, and is split where there is not.
+#[test]
+#[cfg_attr(miri, ignore = "thousands of entries")]
+fn a_huge_leaf_moves_as_a_whole() {
+    fn check<F: Format>() {
+        let machine = HostMachine::new(4096);
+        let free = machine.free_frames();
+        let space = AddressSpace::<F, _>::new(&machine, 1).unwrap();
+        let old = folio(&machine, 9);
+        for n in 0..2 {
+            space.map(pages(512 * n, 512), old.head(), Attributes::anonymous(), Level::Pmd).unwrap();
+        }
+        let new = folio(&machine, 9);
+        let moved = |page, frame, to| {
+            space.replace(at(page), Seen::Page(frame), Replacement::Moved(to), &mut space.gather(&mut []))
+        };
+        assert_eq!(moved(0, old.head(), new.head()), Err(Error::NotPermitted), "it may be written");
+        space.mkclean(pages(0, 1024), &mut [], &mut space.gather(&mut [])).unwrap();
+        let head = old.head();
+        let pinned = old.pin();
+        assert_eq!(moved(0, head, new.head()), Err(Error::Pinned));
+        drop(pinned);
+        let before = attributes(&space, 0);
+        let done = moved(0, head, new.head()).unwrap();
+        assert!(matches!(done, Mapping::Page { level: Level::Pmd, frame, .. } if frame == head), "{done:?}");
+        assert!(matches!(space.query(at(100)), Mapping::Page { level: Level::Pmd, frame, .. }
+            if frame == new.head().add(100)));
+        assert_eq!((attributes(&space, 0), machine.counts().splits), (before, 0));
+        assert_eq!((FolioView::of(&machine, head).unwrap().refs(), new.refs(), new.maps()), (512, 513, 512));
+        // One page of the other, to a page by itself.
+        let page = folio(&machine, 0);
+        let done = moved(512 + 7, head.add(7), page.head()).unwrap();
+        assert!(matches!(done, Mapping::Page { level: Level::Pte, .. }), "{done:?}");
+        assert_eq!((FolioView::of(&machine, head).unwrap().maps(), page.maps()), (511, 1));
+        // The first of a large folio is not all of it.
+        let small = folio(&machine, 4);
+        let view = FolioView::of(&machine, new.head()).unwrap();
+        moved(0, new.head(), small.head()).unwrap();
+        assert_eq!((view.maps(), small.maps()), (511, 1));
+        drop((page, small, new));
+        drop(space);
+        assert_eq!(machine.free_frames(), free);
+    }
+    check::<X86_64>();
+    check::<Arm64Hafdbs>();
+    check::<RiscV<Sv39, Svadu>>();
+}
+
 /// Of all who find the swap entry only one puts its page there, and nobody finds the page empty.
 #[test]
 fn a_page_comes_back_once_and_leaves_no_hole() {

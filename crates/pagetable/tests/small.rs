@@ -33,6 +33,16 @@ fn huge_leaves<F: Format>() {
     assert_eq!(machine.read(frame.add(1).address()), Some(0));
     space.split(at(515)).unwrap();
     assert_eq!(space.collapse(at(515), 0, &mut space.gather(&mut slots)), Ok(Collapsed::InPlace));
+    // To another folio as large, as a whole.
+    let Mapping::Page { frame: old, .. } = space.query(at(512)) else { panic!("no huge leaf") };
+    space.mkclean(pages(512, 1), &mut [], &mut space.gather(&mut slots)).unwrap();
+    let new = take(&machine, 9).unwrap();
+    let new = prepare(&machine, new, 9, FolioKind::Anon).unwrap();
+    let by = Replacement::Moved(new.head());
+    let moved = space.replace(at(512), Seen::Clean(old), by, &mut space.gather(&mut slots));
+    assert!(matches!(moved, Ok(Mapping::Page { level: Level::Pmd, .. })), "{moved:?}");
+    assert_eq!((new.maps(), new.refs()), (512, 513));
+    drop(new);
     // Covered in part: split by the operation itself.
     space.zap(pages(512, 3), &mut space.gather(&mut slots)).unwrap();
     assert!(matches!(space.query(at(515)), Mapping::Page { level: Level::Pte, .. }));

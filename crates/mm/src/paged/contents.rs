@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::flags::{PAGE_SHIFT, VmFlags};
 use crate::object::{BackingError, ObjectKind, Objects};
 use crate::shared::Shared;
-use crate::spin::Spin;
+use crate::spin::{Spin, relax};
 use crate::system::Kin;
 use crate::vma::{ObjectId, VmaInfo};
 
@@ -218,12 +218,26 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Paged<'m, F, M, 
     fn lock_resident(&self, kin: &Kin<'m, F, M>, vma: &VmaInfo) {
         let Some(pages) = pages(&vma.range()) else { return };
         let (locked, system) = (vma.flags.contains(VmFlags::LOCKED), kin.system().inner());
-        let done = self.mm.tables.runs(pages, |run| {
-            let Mapping::Page { frame, .. } = run.mapping else { return };
-            if let Ok(folio) = FolioView::of(system.machine, frame) {
-                system.records.lock(folio.head(), locked);
+        for tries in 0.. {
+            let mut again = false;
+            let done = self.mm.tables.runs(pages, |run| {
+                let Mapping::Page { frame, .. } = run.mapping else { return };
+                if let Ok(folio) = FolioView::of(system.machine, frame) {
+                    again |= !system.records.lock_mapped(folio.head(), locked);
+                }
+            });
+            debug_assert!(done.is_ok(), "{done:?}");
+            if !again {
+                break;
             }
-        });
-        debug_assert!(done.is_ok(), "{done:?}");
+            // Pages of it move, which waits for no lock that is held here.
+            relax(tries);
+        }
+        // Pages of an object that have moved are mapped nowhere until they are used again.
+        if let Some((id, first)) = vma.object.filter(|_| !locked)
+            && let Some(object) = self.objects.get(id)
+        {
+            object.for_cached(first..first + pages.pages(), |frame| system.records.lock(frame, false));
+        }
     }
 }

@@ -101,6 +101,12 @@ impl<'m, F: Format, M: Machine> System<'m, F, M> {
         self.0.is(&other.0)
     }
 
+    /// Whether a page must stay in memory ([`mlock`](crate::AddressSpace::mlock)), by the first frame of its folio.
+    #[must_use]
+    pub fn is_locked(&self, frame: Frame) -> bool {
+        self.inner().records.is_locked(frame)
+    }
+
     /// All places where an anonymous page is mapped (`rmap_walk`): the spaces, and the addresses there. Forks and moves of its
     /// spaces are waited for. Empty if the frame is none, or was mapped in no space of the system.
     ///
