@@ -218,20 +218,23 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Paged<'m, F, M, 
     fn lock_resident(&self, kin: &Kin<'m, F, M>, vma: &VmaInfo) {
         let Some(pages) = pages(&vma.range()) else { return };
         let (locked, system) = (vma.flags.contains(VmFlags::LOCKED), kin.system().inner());
-        for tries in 0.. {
-            let mut again = false;
+        loop {
+            let mut moves = None;
             let done = self.mm.tables.runs(pages, |run| {
                 let Mapping::Page { frame, .. } = run.mapping else { return };
                 if let Ok(folio) = FolioView::of(system.machine, frame) {
-                    again |= !system.records.lock_mapped(folio.head(), locked);
+                    let done = system.records.lock_mapped(folio.head(), locked);
+                    moves = if done { moves } else { Some(folio.head()) };
                 }
             });
             debug_assert!(done.is_ok(), "{done:?}");
-            if !again {
-                break;
+            let Some(head) = moves else { break };
+            // Who moves it waits for no lock that is held here.
+            let mut tries = 0;
+            while system.records.is_moving(head) {
+                relax(tries);
+                tries = tries.saturating_add(1);
             }
-            // Pages of it move, which waits for no lock that is held here.
-            relax(tries);
         }
         // Pages of an object that have moved are mapped nowhere until they are used again.
         if let Some((id, first)) = vma.object.filter(|_| !locked)

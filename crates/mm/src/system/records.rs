@@ -93,7 +93,7 @@ impl Records {
     }
 
     /// Whether somebody moves pages, and has claimed this one. It may be one that is swapped out.
-    fn is_moving(&self, frame: Frame) -> bool {
+    pub(crate) fn is_moving(&self, frame: Frame) -> bool {
         let at = frame.0 as usize;
         self.moving.load(Ordering::Acquire) > 0
             && self

@@ -304,7 +304,8 @@ fn migration_against_swap_out() {
 fn migration_against_munlock() {
     let lock = |world: &World| world.space().mlock(AT, PAGE, false).unwrap();
     model(2, lock, [migrate, |world| world.space().munlock(AT, PAGE).unwrap()], |world| {
-        world.system().swap_out(world.frame()).unwrap();
+        let now = world.space().contents().access(AT, Access::Read).unwrap();
+        world.system().swap_out(now).unwrap();
         assert_eq!((world.load(AT), world.counts()), (7, (1, 0, 0)));
     });
 }
@@ -312,7 +313,8 @@ fn migration_against_munlock() {
 #[test]
 fn migration_against_mlock() {
     model(2, nothing, [migrate, |world| world.space().mlock(AT, PAGE, false).unwrap()], |world| {
-        assert_eq!(world.system().swap_out(world.frame()), Err(Kept::InUse), "it is locked");
+        let now = world.space().contents().access(AT, Access::Read).unwrap();
+        assert_eq!(world.system().swap_out(now), Err(Kept::InUse), "it is locked");
         world.space().munlock(AT, PAGE).unwrap();
     });
 }
