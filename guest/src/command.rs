@@ -5,10 +5,10 @@ use core::fmt;
 use core::str::SplitAsciiWhitespace;
 use isotherm_frames::Order;
 
-/// Random operations of `paging` when it is not told how many.
+/// Random operations of `paging` when it is not given their number.
 const OPERATIONS: u64 = 2000;
 
-/// Rounds of `processes`, and memory for their pages, when it is not told how much.
+/// Rounds of `processes`, and memory for their pages, when they are not given.
 const ROUNDS: u64 = 3;
 const MEMORY: u64 = 8 << 20;
 
@@ -22,7 +22,7 @@ pub enum Command {
         /// On or off.
         on: bool,
     },
-    /// `sweep`: report all free memory now, whatever the delay; tells how much.
+    /// `sweep`: report all free memory now, whatever the delay; prints how much.
     Sweep,
     /// `paging [SEED] [N] [without LAPSE]`: have the processor walk the page tables under test.
     Paging {
@@ -42,7 +42,7 @@ pub enum Command {
         /// Memory for their pages.
         bytes: u64,
     },
-    /// `stats`: tell what memory is used for.
+    /// `stats`: print what memory is used for.
     Stats,
     /// `crash panic|fault|lost|stack`: end the run the way bugs do.
     Crash(Crash),
@@ -68,7 +68,7 @@ pub enum Crash {
 /// Duties of a kernel that can be left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lapse {
-    /// Other processors are not told what to forget.
+    /// Other processors get no message of what to forget.
     Shootdown,
     /// This processor does not forget.
     Flush,
@@ -126,7 +126,7 @@ impl Command {
     /// Reads a line.
     ///
     /// # Errors
-    /// Tells the first word that cannot be understood.
+    /// Names the first word that cannot be understood.
     pub fn parse(line: &str) -> Result<Self, ParseError<'_>> {
         let mut words = line.split_ascii_whitespace();
         let name = words.next().unwrap_or_default();

@@ -41,3 +41,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("{} blocks wait, as they were allocated since", zone.waiting());
     Ok(())
 }
+
+#[test]
+fn it_runs() {
+    main().unwrap();
+}

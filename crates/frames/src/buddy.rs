@@ -291,7 +291,7 @@ impl<'m> Buddy<'m> {
         self.lists.blocks[(start / PAGEBLOCK) as usize].mobility = mobility;
     }
 
-    /// The pageblock to take a block from; it must be settled after having been taken from.
+    /// The pageblock to take a block from; what was taken from it must be accounted for afterwards.
     ///
     /// In this order: the fullest one of the same mobility, so that few are partly free; a wholly free one, which then is
     /// of that mobility; the emptiest one of the other.

@@ -101,7 +101,7 @@ fn a_frame_is_never_in_two_places() {
 }
 
 /// Steal against return: two frames and two CPUs that hold at most one each. Whatever caches they are in, neither CPU
-/// may be told that memory is out.
+/// may find that memory is out.
 #[test]
 fn no_cache_hides_the_last_frame() {
     model(|| {
@@ -191,7 +191,7 @@ fn a_frame_may_be_freed_by_another_cpu() {
 }
 
 /// Reporting against allocation: what is being reported cannot be allocated, what is allocated is not reported, and who
-/// finds nothing is told why.
+/// finds nothing gets the reason.
 #[test]
 fn what_is_being_reported_belongs_to_nobody() {
     model(|| {
@@ -297,7 +297,7 @@ fn a_block_at_its_place_is_taken_whole_or_not_at_all() {
     });
 }
 
-/// Two CPUs free one block at the same time: one of them is told, whatever cache or lock the block came from, and it is free
+/// Two CPUs free one block at the same time: one of them gets an error, whatever cache or lock the block came from, and it is free
 /// once.
 fn freed_by_two(order: Order, count: u64, cpus: [usize; 3]) {
     model(move || {
@@ -376,7 +376,7 @@ fn a_cache_that_looks_empty_hides_nothing() {
     });
 }
 
-/// Many at a time beside one: nothing is in two places, and both get their share or are told the truth.
+/// Many at a time beside one: nothing is in two places, and both get their share or the reason why not.
 #[test]
 fn frames_in_bulk_beside_one() {
     model(|| {
@@ -402,7 +402,7 @@ fn frames_in_bulk_beside_one() {
     });
 }
 
-/// A block that is split while another CPU frees it: one of the two is told, and its parts are freed once.
+/// A block that is split while another CPU frees it: one of the two gets an error, and its parts are freed once.
 #[test]
 fn a_block_is_split_or_freed() {
     model(|| {

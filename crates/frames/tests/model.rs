@@ -1,6 +1,6 @@
 //! The zone beside a naive map of its frames, through random operations of every kind.
 //!
-//! The map knows of each frame whether it is allocated, free or being reported, and when the host last was told that it
+//! The map knows of each frame whether it is allocated, free or being reported, and when it last was reported to the host that it
 //! holds nothing. What the zone says must be possible by the map, and at rest every frame must be accounted for.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
@@ -60,8 +60,8 @@ struct Model<'z> {
     zone: Numbers<'z>,
     config: Config,
     is: Vec<Is>,
-    /// Whether the host was told of the frame since it was allocated last.
-    told: Vec<bool>,
+    /// Whether the frame was reported to the host since it was allocated last.
+    reported: Vec<bool>,
     /// Blocks allocated, in no order.
     held: Vec<Block>,
     batches: Vec<Batch<'z>>,
@@ -92,7 +92,7 @@ impl<'z> Model<'z> {
         assert!(block.is_aligned());
         assert!(self.all(block, Is::Free), "{block} was not free");
         self.is[frames(block)].fill(Is::Allocated);
-        self.told[frames(block)].fill(false);
+        self.reported[frames(block)].fill(false);
         self.held.push(block);
     }
 
@@ -220,8 +220,8 @@ impl<'z> Model<'z> {
                         for &block in batch.blocks() {
                             assert_eq!(block.order, self.config.reporting.unwrap().order);
                             assert!(self.all(block, Is::Free), "{block} was isolated but not free");
-                            let told = self.told[frames(block)].iter().all(|&told| told);
-                            assert!(!told || self.repeats, "{block} is reported again");
+                            let reported = self.reported[frames(block)].iter().all(|&reported| reported);
+                            assert!(!reported || self.repeats, "{block} is reported again");
                             self.is[frames(block)].fill(Is::Reporting);
                         }
                         self.batches.push(batch);
@@ -251,7 +251,7 @@ impl<'z> Model<'z> {
         for &block in batch.blocks() {
             assert!(self.all(block, Is::Reporting));
             self.is[frames(block)].fill(Is::Free);
-            self.told[frames(block)].fill(reported);
+            self.reported[frames(block)].fill(reported);
         }
         if reported {
             batch.reported();
@@ -290,7 +290,7 @@ impl<'z> Model<'z> {
         if let Some(reporting) = self.config.reporting {
             let units = (0..self.is.len() as u64).step_by(unit as usize).filter(|&frame| {
                 let block = Block::new(Frame(frame), reporting.order);
-                self.all(block, Is::Free) && !self.told[frames(block)].iter().all(|&told| told)
+                self.all(block, Is::Free) && !self.reported[frames(block)].iter().all(|&reported| reported)
             });
             let units = units.count() as u64;
             assert!(stats.waiting == units || stats.waiting > units && self.repeats, "{stats:?} {units}");
@@ -306,7 +306,7 @@ fn run(ranges: &[FrameRange], config: Config, ops: Vec<Op>) {
         zone: Numbers(&zone),
         config,
         is: vec![Is::Hole; end],
-        told: vec![!config.reporting.is_some_and(|reporting| reporting.initially); end],
+        reported: vec![!config.reporting.is_some_and(|reporting| reporting.initially); end],
         held: Vec::new(),
         batches: Vec::new(),
         now: 0,

@@ -146,7 +146,7 @@ impl Machine<'_> {
         }
     }
 
-    /// A host that looks whether what it is told of is really free, for as long as it has it.
+    /// A host that looks whether what is reported to it is really free, for as long as it has it.
     fn host(&self, steps: u64) -> u64 {
         let (mut now, mut reported) = (0, 0);
         let mut random = Random(7);
@@ -215,7 +215,7 @@ fn stress(cpus: usize, steps: u64, time: Option<Duration>) {
     println!("{done} operations, {reported} blocks reported, {:.0?}: {stats:?}", start.elapsed());
     assert_eq!((stats.free_frames(), stats.rejected, stats.reporting), (zone.frames(), 0, 0));
     if time.is_some() {
-        assert!(reported > done / 100_000, "the host was never told: {reported} of {done}");
+        assert!(reported > done / 100_000, "nothing was reported to the host: {reported} of {done}");
     }
     // All free frames have merged: no more than a smaller block at either end of each range is left of what was split.
     assert!(stats.free[10] >= PARTS[0] / 1024 + PARTS[1] / 1024 - 1, "{stats:?}");

@@ -355,14 +355,14 @@ fn nothing_is_reported_when_memory_is_short() {
 
 struct Host {
     broken: bool,
-    told: usize,
+    reported: usize,
 }
 
 impl ReportSink for Host {
     type Error = &'static str;
 
     fn report(&mut self, blocks: &[Block]) -> Result<(), Self::Error> {
-        self.told += blocks.len();
+        self.reported += blocks.len();
         if self.broken { Err("no such host") } else { Ok(()) }
     }
 }
@@ -370,7 +370,7 @@ impl ReportSink for Host {
 #[test]
 fn what_the_host_did_not_take_is_tried_again_later() {
     with_zone(Config::new(0).with_reporting(reporting(9)), &[FrameRange::new(0, 1024)], |zone| {
-        let mut host = Host { broken: true, told: 0 };
+        let mut host = Host { broken: true, reported: 0 };
         assert_eq!(zone.report(0, &mut host), Ok(Progress::Later(100)));
         assert_eq!(zone.report(100, &mut host), Err("no such host"));
         assert_eq!((zone.stats().reporting, zone.waiting()), (0, 2));
@@ -378,7 +378,7 @@ fn what_the_host_did_not_take_is_tried_again_later() {
         assert_eq!(zone.report(101, &mut host), Ok(Progress::Later(201)));
         assert_eq!(zone.report(201, &mut host), Ok(Progress::Reported(2)));
         assert_eq!(zone.report(202, &mut host), Ok(Progress::Later(302)));
-        assert_eq!(host.told, 4);
+        assert_eq!(host.reported, 4);
     });
 }
 

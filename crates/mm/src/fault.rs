@@ -124,10 +124,10 @@ where
                 Err(Unresolved::Fault(why)) => return Err(why),
                 Err(Unresolved::Object(why)) => return Err(no_page(why)),
                 Err(Unresolved::NotCached(id, index)) => self.contents.page_in(id, index).map_err(no_page)?,
-                Err(Unresolved::Swapped(token)) => {
+                Err(Unresolved::Swapped(swap_entry)) => {
                     // What was read before is of no use any more.
                     drop(incoming.take());
-                    incoming = match self.contents.read_swap(token) {
+                    incoming = match self.contents.read_swap(swap_entry) {
                         Ok(page) => Some(page),
                         Err(NotRead::Changed) => None,
                         Err(NotRead::NoMemory) => return Err(FaultError::NoMemory),

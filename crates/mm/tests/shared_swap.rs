@@ -129,7 +129,7 @@ fn forks_truncation_and_the_end() {
     set(&machine, &space, 63, 101);
     let child = fork(&space, &files, zero.frame());
     while system.reclaim(&*files, 100).total() > 0 {}
-    // Copies are the spaces' own: of these each has a token.
+    // Copies are the spaces' own: of these each has a swap entry.
     assert_eq!((rss(&space), rss(&child), counts(&files)), ((0, 0, 2), (0, 0, 2), (0, SIZE)));
     assert_eq!(swap.area.used(), SIZE + 2);
     set(&machine, &child, AT + 1, 50);
@@ -401,9 +401,9 @@ fn run<F: Format>(ops: &[Op]) {
             }
         }
         // What is counted is what is there.
-        let held: u64 = (1..=24).map(|token| u64::from(swap.area.tokens(token))).sum();
-        let tokens: u64 = spaces.iter().map(|(space, _)| space.contents().rss().swap).sum();
-        assert_eq!(held, tokens + file.swapped(), "{op:?}");
+        let held: u64 = (1..=24).map(|swap_entry| u64::from(swap.area.swap_count(swap_entry))).sum();
+        let swap_entries: u64 = spaces.iter().map(|(space, _)| space.contents().rss().swap).sum();
+        assert_eq!(held, swap_entries + file.swapped(), "{op:?}");
         for (space, _) in &spaces {
             let mut mapped = [0, 0];
             let each = |run: isotherm_pagetable::MappedRun| {

@@ -134,9 +134,11 @@ fn nothing_is_lost_and_counts_are_exact() {
         });
         assert_eq!(space.contents().rss().anon, anon);
     }
-    let tokens = |space: &CpuSpace<'_>| space.contents().rss().swap;
-    let held: u64 = (1..=u64::from(swap.area.slots())).map(|token| u64::from(swap.area.tokens(token))).sum();
-    assert_eq!(tokens(&first) + tokens(&second), held, "each token is of one entry");
+    let swap_entries = |space: &CpuSpace<'_>| space.contents().rss().swap;
+    let held: u64 = (1..=u64::from(swap.area.slots()))
+        .map(|swap_entry| u64::from(swap.area.swap_count(swap_entry)))
+        .sum();
+    assert_eq!(swap_entries(&first) + swap_entries(&second), held, "each swap entry is of one entry");
     for space in [&first, &second] {
         space.munmap(SMALL.lowest, SMALL.end - SMALL.lowest).unwrap();
         assert_eq!(space.contents().rss(), Rss::default());

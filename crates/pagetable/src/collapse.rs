@@ -171,7 +171,7 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
             if folio.pins() > 0 {
                 return Err(Error::Pinned);
             }
-            // After a fork the entries do not tell that the others are gone.
+            // After a fork the entries do not say that the others are gone.
             if raw & F::EXCLUSIVE == 0 && ours != Some(folio.head()) {
                 if !self.all_ours(table, index, raw, 1 << F::GRANULE, &folio) {
                     return Err(Error::NotCollapsible("a page is shared with another space"));

@@ -75,7 +75,7 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
     /// `expected` is the frame that the caller saw; without one it is whatever is there.
     ///
     /// # Errors
-    /// [`Error::NotMapped`] if nothing (or a token) is mapped; [`Error::Changed`] if another frame is than was expected;
+    /// [`Error::NotMapped`] if nothing (or a swap entry) is mapped; [`Error::Changed`] if another frame is than was expected;
     /// [`Error::NotPermitted`] if nobody may access the page;
     /// [`Error::NoFolioFrames`], [`Error::NoTableFrame`];
     /// [`Error::NotCanonical`] also if the address is out of bounds.

@@ -266,7 +266,7 @@ fn try_fold<F: Format, M: Machine>(table: &Locked<'_, F, M>, space: SpaceId<M::C
     let Some((raw, exact)) = folded::<F, M>(table.machine(), table.table(), table.level, block) else {
         return;
     };
-    if exact && F::settled(raw & !F::CONT) {
+    if exact && F::no_hw_update(raw & !F::CONT) {
         // Hardware has nothing left to set in any of them, as each is still cached by itself.
         remake_equal::<F, M>(table, space, page, raw);
     } else {
@@ -320,7 +320,8 @@ fn remake<F: Format, M: Machine>(
     let (mut or, mut and) = (0, u64::MAX);
     for n in 0..size {
         let entry = table.change_at(block + n);
-        // Not `take`: a sibling of the same block may be changed by hardware although this entry is settled, and that
+        // Not `take`: a sibling of the same block may be changed by hardware although this entry
+        // cannot, and that
         // is found when its turn comes.
         let raw = entry.replace::<F>(entry.relaxed(), broken(table.level));
         let raw = raw.wrapping_sub(step.wrapping_mul(n as u64));
@@ -392,8 +393,8 @@ pub(crate) fn change_run<F: Format, M: Machine>(
     change: impl Fn(u64) -> u64,
 ) -> (u64, u64) {
     let entries = &table.change()[index..index + run.len];
-    // Equal and settled: hardware has nothing left to set in any of them.
-    if run.exact() && F::settled(run.first) {
+    // Equal, and no hardware update can come: there is nothing left to set in any of them.
+    if run.exact() && F::no_hw_update(run.first) {
         let raw = change(run.first);
         store_all::<F>(entries, raw, F::step(raw, table.level));
         if run.len == 1 << F::TABLE_BITS && table.level == Level::Pte {
@@ -441,7 +442,7 @@ fn replace_run<F: Format, M: Machine>(
     by: u64,
 ) -> (u64, u64) {
     let entries = &table.change()[index..index + run.len];
-    if !state || run.exact() && F::settled(run.first) {
+    if !state || run.exact() && F::no_hw_update(run.first) {
         for entry in entries {
             entry.store(by);
         }

@@ -71,9 +71,9 @@ pub enum Error {
     /// The mapping is not the one that the caller saw, or changed while pages were copied.
     #[error("the mapping changed meanwhile: look at it again")]
     Changed,
-    /// A token of 0, or with more than [`Format::TOKEN_BITS`](crate::Format::TOKEN_BITS) bits.
-    #[error("a token must not be 0, nor larger than the format can hold")]
-    BadToken,
+    /// A swap entry of 0, or with more than [`Format::SWAP_ENTRY_BITS`](crate::Format::SWAP_ENTRY_BITS) bits.
+    #[error("a swap entry must not be 0, nor larger than the format can hold")]
+    BadSwapEntry,
 }
 
 /// How far an operation on a range came before it failed: everything before `at` is done, nothing from `at` on is

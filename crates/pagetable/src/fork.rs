@@ -10,7 +10,7 @@
 //! Whoever walks one visits the parent's mapping first and then the child's, and must find each mapping that there is, once:
 //!
 //! - an entry of the parent's is copied, and the child's is in its tree, before the lock of the parent's table goes. So
-//!   whoever had that lock before has changed what is copied (a page that was swapped out is a token in both), and whoever
+//!   whoever had that lock before has changed what is copied (a page that was swapped out is a swap entry in both), and whoever
 //!   gets it after finds the child's entry when he comes there.
 //! - a table that the child has not yet is filled while nobody knows it, with plain stores, and linked as a whole; one that it
 //!   has is changed under its lock.
@@ -84,7 +84,7 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
     /// - Private: writable pages become read-only on both sides, anonymous pages shared; the child's are old and as
     ///   dirty as the parent's. A pinned exclusive page stays as it is, and the child gets a copy.
     /// - Shared: both sides keep write permission; the child's are old and clean.
-    /// - Special mappings and tokens are copied, special ones read-only if private; a token is exclusive on neither side.
+    /// - Special mappings and swap entries are copied, special ones read-only if private; a swap entry is exclusive on neither side.
     ///
     /// Until `gather` has flushed, CPUs may still write through the parent's old translations: flush before the child
     /// runs, and before a [write fault](Self::write_fault) of the parent copies a page, or the copy lacks what another
@@ -258,9 +258,9 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
                 if shared != raw {
                     window.table.change_at(index).store(shared);
                 }
-                self.machine.share_token(F::token_value(raw));
+                self.machine.share_swap_entry(F::swap_entry_value(raw));
                 child.set(index, shared);
-                got.tokens += F::pages(level);
+                got.swap_entries += F::pages(level);
                 index += 1;
                 continue;
             }
@@ -341,7 +341,7 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
                 let mut childs_raw = childs::<F, PRIVATE>(raw);
                 if after != raw {
                     let entry = window.small(index);
-                    if F::settled(raw) {
+                    if F::no_hw_update(raw) {
                         entry.store(after);
                     } else {
                         // The page may have been written since `raw` was read, and the child has it as well.

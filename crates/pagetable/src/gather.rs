@@ -270,3 +270,28 @@ impl<M: Machine> Drop for Gather<'_, M> {
         self.flush();
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Frames of all bits that a format's entry can hold, with every count and state, and tables of every order.
+    #[test]
+    #[cfg_attr(miri, ignore = "safe code, and exhaustive")]
+    fn what_waits_for_a_flush_is_read_as_it_was_noted() {
+        let frame_of = |slot: Slot| Frame((slot.0 & FRAME) >> COUNT_BITS);
+        let bits = (0..40).map(|bit| 1 << bit);
+        for frame in bits.chain([0, (1 << 40) - 1]).map(Frame) {
+            for order in [0, 2, 4].map(|order| Order::new(order).unwrap()) {
+                let slot = Slot::table(frame, order);
+                assert_eq!((slot.0 & COUNT, frame_of(slot), slot.order()), (TABLE, frame, order));
+            }
+            for count in 1..=512 {
+                for state in (0..8).map(|bits| bits << 61) {
+                    let slot = Slot(frame.0 << COUNT_BITS | count | state);
+                    assert_eq!((slot.0 & COUNT, frame_of(slot), slot.0 & !FRAME), (count, frame, state));
+                }
+            }
+        }
+    }
+}

@@ -6,8 +6,8 @@
 
 mod lists;
 mod memory;
+mod swap_counts;
 mod tlb;
-mod tokens;
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fmt;
@@ -23,8 +23,8 @@ use crate::address::{Frame, PAGE_SIZE};
 use crate::folio::{Folio, FolioKind};
 use crate::machine::{Frames, Rcu};
 use lists::{FreeLists, LARGEST};
+use swap_counts::Held;
 use tlb::{Beside, Counters};
-use tokens::Held;
 
 /// How often, and after what time each, an allocation looks again whether retired tables can be taken back, if these are
 /// all the frames that are left: readers come and go. A reader that itself waits for memory is not waited for for ever.
@@ -43,7 +43,7 @@ pub struct HostMachine {
     lists: Mutex<FreeLists>,
     readers: RwLock<()>,
     counters: Counters,
-    tokens: Held,
+    swap_counts: Held,
     tlb: Beside,
 }
 
@@ -100,7 +100,7 @@ impl HostMachine {
             lists: Mutex::new(lists),
             readers: RwLock::new(()),
             counters: Counters::default(),
-            tokens: Held::default(),
+            swap_counts: Held::default(),
             tlb: Beside::default(),
         }
     }
@@ -243,12 +243,12 @@ unsafe impl Frames for HostMachine {
         self.take_frames(order.get())
     }
 
-    fn share_token(&self, token: u64) {
-        self.tokens.share(token);
+    fn share_swap_entry(&self, swap_entry: u64) {
+        self.swap_counts.share(swap_entry);
     }
 
-    fn release_token(&self, token: u64) {
-        self.tokens.release(token);
+    fn release_swap_entry(&self, swap_entry: u64) {
+        self.swap_counts.release(swap_entry);
     }
 }
 

@@ -18,8 +18,8 @@ use crate::space::AddressSpace;
 use crate::walk::{Done, Window};
 
 impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
-    /// Gives up the anonymous pages of a range that are mapped here alone, until they are written to again, and drops what tokens
-    /// there are. Returns how many pages were given up, and how many tokens went.
+    /// Gives up the anonymous pages of a range that are mapped here alone, until they are written to again, and drops what swap entries
+    /// there are. Returns how many pages were given up, and how many swap entries went.
     ///
     /// Calls `each` for each run of anonymous pages of a folio with its first page, and with whether they were given up: a
     /// folio is as a whole, so it must lie in the range, be mapped by one run, and nowhere else. It is called under a table's
@@ -46,8 +46,8 @@ impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
                 let page = window.page_of(index);
                 if raw != 0 && !F::is_present(raw) {
                     table.change_at(index).store(0);
-                    self.machine.release_token(F::token_value(raw));
-                    done.tokens += F::pages(level);
+                    self.machine.release_swap_entry(F::swap_entry_value(raw));
+                    done.swap_entries += F::pages(level);
                 } else if raw != 0 && F::is_table(level, raw) {
                     return Done::Until(page);
                 } else if raw != 0

@@ -17,7 +17,7 @@
 //!
 //! | operation | method |
 //! |---|---|
-//! | map folios, device memory, tokens | [`map`](AddressSpace::map), [`map_token`](AddressSpace::map_token) |
+//! | map folios, device memory, swap entries | [`map`](AddressSpace::map), [`map_swap_entry`](AddressSpace::map_swap_entry) |
 //! | zap (`MADV_DONTNEED`), unmap, exit | [`zap`](AddressSpace::zap), [`unmap`](AddressSpace::unmap), [`exit`](AddressSpace::exit) |
 //! | tables of a gap (`free_pgtables`) | [`free_empty_tables`](AddressSpace::free_empty_tables) |
 //! | protect, write-protect | [`protect`](AddressSpace::protect), [`write_protect`](AddressSpace::write_protect) |
@@ -30,7 +30,7 @@
 //! | dirty, for write-back; young, for reclaim | [`mkclean`](AddressSpace::mkclean), [`clear_flush_young`](AddressSpace::clear_flush_young) |
 //! | memory that is given up until it is written to | [`lazy_free`](AddressSpace::lazy_free) |
 //! | move | [`remap`](AddressSpace::remap) |
-//! | put a page in the place of a token or of another | [`replace`](AddressSpace::replace), [`swap_out`](AddressSpace::swap_out) |
+//! | put a page in the place of a swap entry or of another | [`replace`](AddressSpace::replace), [`swap_out`](AddressSpace::swap_out) |
 //! | look | [`lookup`](Reader::lookup), [`query`](AddressSpace::query), [`runs`](AddressSpace::runs) |
 //!
 //! Rules and figures are those of the series "Transparent Contiguous PTEs for User Mappings" v4 (linux-mm, December
@@ -48,7 +48,7 @@
 //!
 //! Hardware takes three kinds of entries for not present. An empty one is 0. A page that nobody may access
 //! ([`Attributes::no_access`], what `PROT_NONE` makes of a user's page) keeps its frame, its references and all it was; every operation
-//! but an access treats it as mapped. And a [`Token`] stands for a page that is elsewhere. Formats encode both so that no CPU
+//! but an access treats it as mapped. And a [`SwapEntry`] stands for a page that is elsewhere. Formats encode both so that no CPU
 //! that reads ahead through such an entry (L1TF) finds memory there.
 //!
 //! # Concurrency
@@ -58,9 +58,9 @@
 //! may at any time set the accessed bit of a present leaf, and the dirty bit of a writable one; it never clears any.
 //!
 //! **No bit of hardware's is lost.** Under the lock an entry that hardware can still change is replaced by
-//! compare-exchange or swap. Once its accessed bit is set, and its dirty bit or it is read-only, the entry is *settled*
-//! ([`Format::settled`]): hardware has nothing left to set, so between a load and a plain store by the holder of the
-//! lock it cannot change, and the store loses nothing. Nearly all entries of memory in use are settled; this is what
+//! compare-exchange or swap. Once its accessed bit is set, and its dirty bit or it is read-only, no *hardware update*
+//! (the Arm ARM's word for what sets these bits) can change it any more ([`Format::no_hw_update`]): between a load and a plain store by the holder of the
+//! lock it cannot change, and the store loses nothing. So it is with nearly all entries of memory in use; this is what
 //! makes write-protecting, harvesting and zapping whole tables cheap. Of anonymous pages that are zapped nobody asks for
 //! the bits, so these are stored over as well.
 //!
@@ -94,7 +94,7 @@
 //!
 //! What two operations on the same pages at once *mean* is left to the locks of address spaces above; whatever they do,
 //! the tree stays consistent and all counts exact. The protocol is modelled with loom on the code itself
-//! (`tests/loom`). Not modelled are the guards of lookups, as the model reuses no table.
+//! (`tests/loom`), contiguous blocks, TLBs that hold on to translations, and the reuse of tables included.
 //!
 //! # What safe code cannot do
 //!
@@ -212,12 +212,12 @@ pub use fork::ForkRule;
 pub use format::{
     ARM64_MAIR, Arm64, Arm64Haf, Arm64Hafdbs, Arm64Software, Attributes, Format, Granule, Granule4K,
     Granule4KLpa2, Granule16K, Granule16KLpa2, Granule64K, Granule64KLpa, Haf, Hafdbs, Half, HardwareBits,
-    MemoryType, RiscV, RiscVBits, RiscVLevels, Software, Sv39, Sv48, Sv57, Svade, Svadu, Token, Ttbr, Ttbr0,
-    Ttbr1, X86_64, X86_64_PAT, X86_64La57,
+    MemoryType, RiscV, RiscVBits, RiscVLevels, Software, Sv39, Sv48, Sv57, Svade, Svadu, SwapEntry, Ttbr,
+    Ttbr0, Ttbr1, X86_64, X86_64_PAT, X86_64La57,
 };
 pub use gather::{Gather, Slot};
 pub use kernel::KernelHalf;
-pub use machine::{Event, Flush, Frames, Machine, Memory, Rcu, SpaceId, Tlb, Tokens};
+pub use machine::{Event, Flush, Frames, Machine, Memory, Rcu, SpaceId, SwapCounts, Tlb};
 pub use mapper::Mapper;
 pub use mmu::{Access, Fault};
 pub use protect::{Protection, Sharing};

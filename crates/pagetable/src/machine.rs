@@ -114,25 +114,25 @@ pub unsafe trait Frames {
     /// The first frame of a block of this order for the copy of a folio, contents arbitrary. `None` if there is none.
     fn alloc_folio(&self, order: Order) -> Option<Frame>;
 
-    /// Another space refers to the token of a non-present entry. Called under the lock of a table: it must neither sleep
+    /// Another space refers to the swap entry of a non-present entry. Called under the lock of a table: it must neither sleep
     /// nor call operations on the space.
-    fn share_token(&self, token: u64) {
-        let _ = token;
+    fn share_swap_entry(&self, swap_entry: u64) {
+        let _ = swap_entry;
     }
 
-    /// An entry that held this token is gone. Called under the lock of a table, as [`share_token`](Self::share_token).
-    fn release_token(&self, token: u64) {
-        let _ = token;
+    /// An entry that held this swap entry is gone. Called under the lock of a table, as [`share_swap_entry`](Self::share_swap_entry).
+    fn release_swap_entry(&self, swap_entry: u64) {
+        let _ = swap_entry;
     }
 }
 
-/// Who counts how often a token is held, for machines that pass on what [`Frames::share_token`] and [`Frames::release_token`]
+/// Who counts how often a swap entry is held, for machines that pass on what [`Frames::share_swap_entry`] and [`Frames::release_swap_entry`]
 /// say: a swap area, say. Both are called under the lock of a table: they must neither sleep nor call operations on spaces.
-pub trait Tokens: Send + Sync {
-    /// As [`Frames::share_token`].
-    fn share(&self, token: u64);
-    /// As [`Frames::release_token`].
-    fn release(&self, token: u64);
+pub trait SwapCounts: Send + Sync {
+    /// As [`Frames::share_swap_entry`].
+    fn share(&self, swap_entry: u64);
+    /// As [`Frames::release_swap_entry`].
+    fn release(&self, swap_entry: u64);
 }
 
 /// The identity of an address space for TLB maintenance.

@@ -1,10 +1,10 @@
-//! Mapping folios, device memory and tokens.
+//! Mapping folios, device memory and swap entries.
 
 use crate::address::{Frame, Level, PageRange};
 use crate::entries::set_run;
 use crate::error::{Error, Stopped};
 use crate::folio::FolioView;
-use crate::format::{Attributes, Format, Token};
+use crate::format::{Attributes, Format, SwapEntry};
 use crate::machine::Machine;
 use crate::rss::RssStat;
 use crate::space::AddressSpace;
@@ -202,16 +202,21 @@ impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
         Ok(len)
     }
 
-    /// Puts a token (a swap slot, say) into the empty entries of a range. It belongs to the space from then on:
-    /// [`Frames::release_token`](crate::Frames::release_token) is called once for each page that loses it.
+    /// Puts a swap entry (a swap slot, say) into the empty entries of a range. It belongs to the space from then on:
+    /// [`Frames::release_swap_entry`](crate::Frames::release_swap_entry) is called once for each page that loses it.
     ///
     /// Returns what was put there.
     ///
     /// # Errors
-    /// [`Stopped`] with [`Error::BadToken`], [`Error::Occupied`], [`Error::NoTableFrame`] or [`Error::NotCanonical`].
-    pub fn map_token(&self, range: PageRange, token: impl Into<Token>) -> Result<RssStat, Stopped> {
+    /// [`Stopped`] with [`Error::BadSwapEntry`], [`Error::Occupied`], [`Error::NoTableFrame`] or [`Error::NotCanonical`].
+    pub fn map_swap_entry(
+        &self,
+        range: PageRange,
+        swap_entry: impl Into<SwapEntry>,
+    ) -> Result<RssStat, Stopped> {
         self.check(range)?;
-        let raw = token.into().encode::<F>().ok_or(Stopped::at_page(range.first, Error::BadToken))?;
+        let raw =
+            swap_entry.into().encode::<F>().ok_or(Stopped::at_page(range.first, Error::BadSwapEntry))?;
         let mut page = range.first;
         let mut done = RssStat::default();
         while page < range.end {
@@ -224,7 +229,7 @@ impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
                     return Err(Stopped::at_page(page, Error::Occupied).after(done));
                 }
                 table.change_at(index).store(raw);
-                done.tokens += F::pages(Level::Pte);
+                done.swap_entries += F::pages(Level::Pte);
             }
             page = end;
         }

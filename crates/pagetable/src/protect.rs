@@ -250,11 +250,7 @@ impl States {
 /// Whether a leaf differs from what it was in nothing but that it may be written now. (Not so of execution: a fetch that finds the
 /// old translation is no fault that [`write_fault`](AddressSpace::write_fault) sees.)
 fn permits_more<F: Format>(before: u64, after: u64) -> bool {
-    if !F::is_writable(after) {
-        return false;
-    }
-    let (before, after) = (F::attributes(before), F::attributes(after));
-    after.write && Attributes { write: before.write, ..after } == before
+    !F::is_writable(before) && F::make_writable(before) == after
 }
 
 /// The leaf with other permissions.

@@ -4,7 +4,7 @@ use crate::address::{Frame, Level, PageRange, VirtAddr};
 use crate::batch::{detect_in, get, read_block, with_state};
 use crate::error::{Error, Stopped};
 use crate::folio::{Folio, FolioView, Pinned};
-use crate::format::{Attributes, Format, Token};
+use crate::format::{Attributes, Format, SwapEntry};
 use crate::machine::Machine;
 use crate::reader::Reader;
 use crate::space::AddressSpace;
@@ -16,8 +16,8 @@ use crate::walk::{Done, Step, Window};
 pub enum Mapping {
     /// Nothing.
     None,
-    /// A token put there by [`AddressSpace::map_token`], [`AddressSpace::swap_out`] or [`AddressSpace::replace`].
-    Token(Token),
+    /// A swap entry put there by [`AddressSpace::map_swap_entry`], [`AddressSpace::swap_out`] or [`AddressSpace::replace`].
+    SwapEntry(SwapEntry),
     /// A frame.
     Page {
         /// The frame of this very page, also within a huge leaf.
@@ -38,7 +38,7 @@ pub struct MappedRun {
     pub at: VirtAddr,
     /// How many pages.
     pub pages: u64,
-    /// The mapping of the first page. A run of tokens is one leaf long.
+    /// The mapping of the first page. A run of swap entries is one leaf long.
     pub mapping: Mapping,
 }
 
@@ -103,7 +103,7 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
                     continue;
                 }
                 if !F::is_present(raw) {
-                    let mapping = Mapping::Token(Token::decode::<F>(raw));
+                    let mapping = Mapping::SwapEntry(SwapEntry::decode::<F>(raw));
                     each(MappedRun { at: VirtAddr::of_page(page), pages: F::pages(level), mapping });
                     index += 1;
                     continue;
@@ -133,7 +133,7 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
     /// `expected` is the frame that the caller saw; without one it is whatever is there.
     ///
     /// # Errors
-    /// [`Error::NotMapped`] if nothing, a token, or something without a folio is mapped; [`Error::Changed`] if another frame
+    /// [`Error::NotMapped`] if nothing, a swap entry, or something without a folio is mapped; [`Error::Changed`] if another frame
     /// is than was expected;
     /// [`Error::TooManyReferences`]; [`Error::NotCanonical`].
     pub fn reference(&self, at: VirtAddr, expected: impl Into<Option<Frame>>) -> Result<Folio<'m, M>, Error> {
@@ -232,7 +232,7 @@ pub(crate) fn describe<F: Format>(level: Level, page: u64, raw: u64) -> Mapping 
     if raw == 0 || raw == CHANGING && level != Level::Pte {
         return Mapping::None;
     }
-    Mapping::Token(Token::decode::<F>(raw))
+    Mapping::SwapEntry(SwapEntry::decode::<F>(raw))
 }
 
 /// The state of a block that may be unfolded, write-protected or replaced meanwhile. Entries that are empty, or of other frames

@@ -1,16 +1,16 @@
-//! One page in the place of another, or of a token, if the entry is still what the caller saw: swap-out and swap-in,
+//! One page in the place of another, or of a swap entry, if the entry is still what the caller saw: swap-out and swap-in,
 //! migration, and the merging of equal pages, none of which may leave a hole that a fault could fill meanwhile.
 
 use crate::address::{Frame, Level, VirtAddr};
 use crate::entries::{set_run, unfold_ends};
 use crate::error::Error;
 use crate::folio::{FolioKind, FolioView};
-use crate::format::{Attributes, Format, Token};
+use crate::format::{Attributes, Format, SwapEntry};
 use crate::gather::Gather;
 use crate::machine::Machine;
 use crate::query::{Mapping, describe};
 use crate::space::AddressSpace;
-use crate::table::Locked;
+use crate::table::{Locked, broken};
 use crate::walk::Step;
 
 /// What the caller of [`AddressSpace::replace`] saw at the page.
@@ -22,8 +22,8 @@ pub enum Seen {
     /// still what it says. (A write fault that came since made it writable, if nobody else has it, and else put a copy in its
     /// place. What has write-protected it again, as a fork does, leaves it dirty, the child's too.)
     Clean(Frame),
-    /// This token, and whether it was exclusive: it no longer is after a fork.
-    Token(Token),
+    /// This swap entry, and whether it was exclusive: it no longer is after a fork.
+    SwapEntry(SwapEntry),
 }
 
 /// What [`AddressSpace::replace`] puts there.
@@ -37,10 +37,11 @@ pub enum Replacement {
         attributes: Attributes,
     },
     /// The same page in another frame, which has its contents by now: the entry stays what it is but for the frame, of whose folio
-    /// it takes a reference. This is a migration in one step.
+    /// it takes a reference. This is a migration in one step. Where the page is the first of a PMD leaf, and the frame the first of
+    /// as many of its folio, all pages of the leaf are moved, and it stays one; else a huge leaf is split.
     Moved(Frame),
-    /// A token with this value. It is exclusive if what it replaces was.
-    Token(u64),
+    /// A swap entry with this value. It is exclusive if what it replaces was.
+    SwapEntry(u64),
     /// Nothing: what is there is needed no more.
     Nothing,
 }
@@ -51,8 +52,8 @@ impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
     /// Returns what was replaced, with young and dirty as they were
     /// at last.
     ///
-    /// - A token by a page is the end of swap-in or of a migration; the token is released.
-    /// - A page by a token is its beginning. CPUs may use the page until the gather flushes, which then gives its reference
+    /// - A swap entry by a page is the end of swap-in or of a migration; the swap entry is released.
+    /// - A page by a swap entry is its beginning. CPUs may use the page until the gather flushes, which then gives its reference
     ///   back: only after that are its contents what they will be, to be written out or copied.
     /// - A page by nothing is the end of memory that was given up ([`lazy_free`](Self::lazy_free)), if it is still
     ///   [`Clean`](Seen::Clean).
@@ -61,8 +62,8 @@ impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
     ///
     /// # Errors
     /// [`Error::Changed`] if something else is there, or nothing. [`Error::Pinned`]; [`Error::NotPermitted`] if a page that
-    /// may be written is to be replaced by another; [`Error::NotMapped`] if a token or a special page is to be moved;
-    /// [`Error::BadToken`]; what [`map`](Self::map) says of a frame;
+    /// may be written is to be replaced by another; [`Error::NotMapped`] if a swap entry or a special page is to be moved;
+    /// [`Error::BadSwapEntry`]; what [`map`](Self::map) says of a frame;
     /// [`Error::NoTableFrame`] if a huge leaf had to be split; [`Error::NotCanonical`]; [`Error::OtherMachine`].
     pub fn replace(
         &self,
@@ -87,7 +88,7 @@ impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
                 (Mapping::Page { frame, attributes, .. }, Seen::Clean(expected)) => {
                     frame == expected && !attributes.write && !attributes.dirty
                 }
-                (Mapping::Token(token), Seen::Token(expected)) => token == expected,
+                (Mapping::SwapEntry(swap_entry), Seen::SwapEntry(expected)) => swap_entry == expected,
                 _ => false,
             };
             if !same {
@@ -95,6 +96,11 @@ impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
             }
             if table.level == Level::Pte {
                 return self.replace_entry(table, page, old, by, gather);
+            }
+            if let Replacement::Moved(frame) = by
+                && let Some(moved) = self.move_leaf(table, page, old, frame, gather)?
+            {
+                return Ok(moved);
             }
             drop(window);
             self.split_leaf(page)?;
@@ -116,14 +122,14 @@ impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
                     let new = self.new_leaf(frame, attributes)?;
                     set_run::<F, M>(table, self.id, page, new, 1);
                 }
-                Replacement::Token(value) => {
-                    let token = Token { value, ..Token::decode::<F>(old) };
-                    table.change_at(index).store(token.encode::<F>().ok_or(Error::BadToken)?);
+                Replacement::SwapEntry(value) => {
+                    let swap_entry = SwapEntry { value, ..SwapEntry::decode::<F>(old) };
+                    table.change_at(index).store(swap_entry.encode::<F>().ok_or(Error::BadSwapEntry)?);
                 }
                 Replacement::Moved(_) => return Err(Error::NotMapped),
                 Replacement::Nothing => table.change_at(index).store(0),
             }
-            self.machine.release_token(F::token_value(old));
+            self.machine.release_swap_entry(F::swap_entry_value(old));
             return Ok(describe::<F>(table.level, page, old));
         }
         let counted = old & F::SPECIAL == 0;
@@ -144,11 +150,11 @@ impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
                 self.new_leaf(frame, F::attributes(old))?;
                 self.exchange(table, page, |last| F::leaf(Level::Pte, frame, F::attributes(last)))
             }
-            Replacement::Token(_) | Replacement::Nothing => {
+            Replacement::SwapEntry(_) | Replacement::Nothing => {
                 let new = match by {
-                    Replacement::Token(value) => {
-                        let token = Token { value, exclusive: old & F::EXCLUSIVE != 0 };
-                        token.encode::<F>().ok_or(Error::BadToken)?
+                    Replacement::SwapEntry(value) => {
+                        let swap_entry = SwapEntry { value, exclusive: old & F::EXCLUSIVE != 0 };
+                        swap_entry.encode::<F>().ok_or(Error::BadSwapEntry)?
                     }
                     _ => 0,
                 };
@@ -167,6 +173,46 @@ impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
             gather.unmapped_part(F::frame(last), 1 << F::GRANULE, dirty, young);
         }
         Ok(describe::<F>(table.level, page, last))
+    }
+
+    /// Moves a PMD leaf as a whole, if the page is its first and as many frames follow the one given in its folio.
+    fn move_leaf(
+        &self,
+        table: &Locked<'_, F, M>,
+        page: u64,
+        old: u64,
+        frame: Frame,
+        gather: &mut Gather<'_, M>,
+    ) -> Result<Option<Mapping>, Error> {
+        let (level, pages) = (table.level, F::pages(table.level));
+        // A folio may be gone by now, and another be there: the reference is taken of what is there then.
+        let to = FolioView::of(self.machine, frame).ok().filter(|to| to.remaining() as u64 >= pages);
+        let whole = level == Level::Pmd && (page | frame.0) & (pages - 1) == 0 && old & F::SPECIAL == 0;
+        let Some(to) = to.filter(|_| whole && frame.0 < F::FRAME_LIMIT) else { return Ok(None) };
+        let folio = FolioView::of(self.machine, F::frame(old));
+        if folio.is_ok_and(|folio| folio.pins() > 0) {
+            return Err(Error::Pinned);
+        }
+        if F::is_writable(old) {
+            return Err(Error::NotPermitted);
+        }
+        // SAFETY: the entry that gives it back is stored below; a leaf has 512 pages at the most, as its folio has.
+        unsafe { to.try_add_mapped(self.machine, pages as usize) }?;
+        unfold_ends::<F, M>(table, self.id, page, 1);
+        // Broken, and not a hole: nobody puts a table there meanwhile.
+        let last = table.change_at(F::index(level, page)).swap(broken(level));
+        self.invalidate(level, page, pages);
+        self.machine.sync();
+        let new = F::leaf(level, frame, F::attributes(last));
+        set_run::<F, M>(table, self.id, page, new, 1);
+        let file = folio.is_ok_and(|folio| folio.kind() == FolioKind::File);
+        gather.unmapped_used(
+            F::frame(last),
+            pages as usize,
+            file && F::is_dirty(last),
+            file && F::is_young(last),
+        );
+        Ok(Some(describe::<F>(level, page, last)))
     }
 
     /// Puts a leaf in the place of a page, which is made of the entry as it was at last; returns that.
@@ -207,26 +253,26 @@ impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
         Ok(F::leaf(Level::Pte, frame, attributes))
     }
 
-    /// Replaces the mapping of one page by a token, as reclaim does, if it is still this frame that is mapped: whoever comes
+    /// Replaces the mapping of one page by a swap entry, as reclaim does, if it is still this frame that is mapped: whoever comes
     /// by the reverse map must not swap out another. Returns whether the page was dirty: then its contents are to be
-    /// written out, though not before the gather has flushed, since CPUs may go on writing until then. The token is
+    /// written out, though not before the gather has flushed, since CPUs may go on writing until then. The swap entry is
     /// exclusive if the page was.
     ///
     /// # Errors
     /// [`Error::Changed`] if something else is mapped, or nothing; [`Error::NotMapped`] if the page is special;
-    /// [`Error::BadToken`], [`Error::NotCanonical`], [`Error::Pinned`], or [`Error::NoTableFrame`] if a huge leaf had to be
+    /// [`Error::BadSwapEntry`], [`Error::NotCanonical`], [`Error::Pinned`], or [`Error::NoTableFrame`] if a huge leaf had to be
     /// split.
     pub fn swap_out(
         &self,
         at: VirtAddr,
         frame: Frame,
-        token: u64,
+        swap_entry: u64,
         gather: &mut Gather<'_, M>,
     ) -> Result<bool, Error> {
         if FolioView::of(self.machine, frame).is_err() {
             return Err(Error::NotMapped);
         }
-        match self.replace(at, Seen::Page(frame), Replacement::Token(token), gather)? {
+        match self.replace(at, Seen::Page(frame), Replacement::SwapEntry(swap_entry), gather)? {
             Mapping::Page { attributes, .. } => Ok(attributes.dirty),
             _ => Err(Error::Changed),
         }

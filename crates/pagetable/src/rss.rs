@@ -15,8 +15,8 @@ pub struct RssStat {
     pub file: u64,
     /// Special pages, which are not counted otherwise.
     pub special: u64,
-    /// Pages whose entries hold tokens, as those in swap.
-    pub tokens: u64,
+    /// Pages whose entries hold swap entries, as those in swap.
+    pub swap_entries: u64,
     /// Page tables that were added to the tree (by [`map`](crate::AddressSpace::map) and its like, or to the child of a
     /// fork), or that went (by [`unmap`](crate::AddressSpace::unmap),
     /// [`free_empty_tables`](crate::AddressSpace::free_empty_tables) and [`exit`](crate::AddressSpace::exit)).
@@ -64,7 +64,7 @@ impl AddAssign for RssStat {
         self.anon += other.anon;
         self.file += other.file;
         self.special += other.special;
-        self.tokens += other.tokens;
+        self.swap_entries += other.swap_entries;
         self.tables += other.tables;
         self.splits += other.splits;
     }

@@ -6,7 +6,7 @@
 //! account for is compared with the folio's counts. If there is more, the folio is in use in another way, by a pin, say, or
 //! mapped where the caller did not look, and stays whole.
 //!
-//! Whoever will not hold so many locks does as Linux does with what is here already: a token for each page
+//! Whoever will not hold so many locks does as Linux does with what is here already: a swap entry for each page
 //! ([`replace`](crate::AddressSpace::replace)), the split of the folio that is not mapped any more
 //! ([`Folio::split`](crate::Folio::split)), and the pages back.
 

@@ -30,7 +30,8 @@ impl Entry {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Under the lock, and only if the entry is settled, empty or a table.
+    /// Under the lock, and only if no hardware update can change the entry: it is a leaf
+    /// of that kind, empty or a table.
     #[inline]
     pub(crate) fn store(&self, raw: u64) {
         self.0.store(raw, Ordering::Release);
@@ -51,7 +52,7 @@ impl Entry {
     /// sets meanwhile. Returns what was replaced.
     #[inline]
     pub(crate) fn update<F: Format>(&self, old: u64, change: impl Fn(u64) -> u64) -> u64 {
-        if F::settled(old) {
+        if F::no_hw_update(old) {
             self.store(change(old));
             return old;
         }
@@ -73,7 +74,7 @@ impl Entry {
     /// Under the lock: replaces the entry, last seen as `old`, and returns what it held at last.
     #[inline]
     pub(crate) fn replace<F: Format>(&self, old: u64, new: u64) -> u64 {
-        if F::settled(old) {
+        if F::no_hw_update(old) {
             self.store(new);
             return old;
         }
@@ -103,7 +104,7 @@ pub(crate) fn empty_from_first(entries: &[Entry]) -> usize {
 
 /// What an entry above the lowest level holds while it is broken, before it is made anew: not present for hardware and
 /// lookups, but no hole either. Whoever would change something there waits for the table's lock, whose holder is at it.
-/// No format takes it for a table, and tokens are in the lowest tables only.
+/// No format takes it for a table, and swap entries are in the lowest tables only.
 pub(crate) const CHANGING: u64 = 1 << 7;
 
 /// What an entry of this level holds while it is broken.
@@ -304,7 +305,7 @@ impl<'m, F: Format, M: Machine> Locked<'m, F, M> {
         self.table.at(index)
     }
 
-    /// If not 0: every entry `n` is this plus `n` times [`Format::step`], and settled, so hardware cannot have changed it since. A table
+    /// If not 0: every entry `n` is this plus `n` times [`Format::step`], and no hardware update can have changed it since. A table
     /// that was filled in one batch knows that without looking, which spares the next batch to read it.
     #[inline(always)]
     pub fn progression(&self) -> u64 {
@@ -317,8 +318,8 @@ impl<'m, F: Format, M: Machine> Locked<'m, F, M> {
     /// They are.
     #[inline]
     pub unsafe fn remember(&self, raw: u64) {
-        if F::settled(raw) {
-            // SAFETY: the caller's duty; hardware changes no settled entry, and `change` forgets it.
+        if F::no_hw_update(raw) {
+            // SAFETY: the caller's duty; no hardware update changes these entries, and `change` forgets it.
             unsafe { self.lock.remember(raw) };
         }
     }

@@ -1,7 +1,7 @@
 //! Young: test and clear over a range, with the answer as a bitmap (what DAMON's access check needs).
 //!
 //! An entry is read once, with a plain load. What is young is collected sixty-four at a time; if all those entries are
-//! young and settled, as in memory that is in use, their bits are cleared by plain stores, else one by one with a
+//! young, and no hardware update can change them, as in memory that is in use, their bits are cleared by plain stores, else one by one with a
 //! compare-exchange where hardware could set another bit meanwhile. The TLB is not flushed: as in Linux' DAMON, an access
 //! through a translation that is still cached is not seen, which matters little and costs nothing.
 
@@ -290,7 +290,7 @@ fn harvest_chunk<F: Format, M: Machine>(
     }
     let and = raw.iter().fold(u64::MAX, |and, raw| and & raw);
     let wanted = F::VALID | F::YOUNG;
-    if and & wanted == wanted && F::all_settled(or, and) {
+    if and & wanted == wanted && F::no_hw_update_of_any(or, and) {
         if clear {
             let _ = table.change();
             for (entry, raw) in chunk.iter().zip(&raw) {
@@ -336,7 +336,7 @@ fn harvest_block<F: Format, M: Machine, const N: usize>(
         return F::is_young(or);
     }
     let entries = table.change()[all].iter().zip(seen.iter());
-    if F::all_settled(or, and) {
+    if F::no_hw_update_of_any(or, and) {
         entries.for_each(|(entry, raw)| entry.store(raw & !F::YOUNG));
     } else {
         entries.filter(|(_, raw)| F::is_young(**raw)).for_each(|(entry, &raw)| {

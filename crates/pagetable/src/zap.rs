@@ -121,8 +121,8 @@ impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
             let page = window.page_of(index);
             if !F::is_present(raw) {
                 table.change_at(index).store(0);
-                self.machine.release_token(F::token_value(raw));
-                gone.tokens += F::pages(level);
+                self.machine.release_swap_entry(F::swap_entry_value(raw));
+                gone.swap_entries += F::pages(level);
                 index += 1;
                 continue;
             }

@@ -54,7 +54,7 @@ fn one_side_alone<F: Format>(name: &str, attributes: Attributes, unfolds: u64, o
             let contiguous = contiguous && (unfolds == 0 || !(16..32).contains(&(page - FIRST)));
             assert_eq!(look(&space, page), Some((frame, contiguous, attributes)), "{name}: page {page}");
         }
-        // The whole block on the operation's side is as it was or changed, but at no time unfolded: `unfolds` tells.
+        // The whole block on the operation's side is as it was or changed, but at no time unfolded: `unfolds` says so.
         drop(space);
         assert_eq!(machine.host.free_frames(), free, "{name}");
     }

@@ -91,7 +91,7 @@ fn is_found_while_copied<F: Format>() {
     both::<F>(change, |space, range| {
         assert!(matches!(space.query(range.start()), Mapping::Page { .. }), "query");
         assert!(space.mark_accessed(range.start(), None, false).is_ok(), "fault");
-        let occupied = space.map_token(pages(FIRST, 1), 7).unwrap_err();
+        let occupied = space.map_swap_entry(pages(FIRST, 1), 7).unwrap_err();
         assert_eq!(occupied.why, Error::Occupied);
     });
 }
@@ -128,7 +128,7 @@ fn tables_beside_are_made_and_pruned() {
         let all = pages(FIRST + 512, 512);
         space.unmap(all, &mut space.gather(&mut [Slot::default(); 4])).unwrap();
         // In the way whatever its size.
-        let occupied = space.map_token(pages(FIRST, 1), 7).unwrap_err();
+        let occupied = space.map_swap_entry(pages(FIRST, 1), 7).unwrap_err();
         assert_eq!(occupied.why, Error::Occupied);
     });
 }

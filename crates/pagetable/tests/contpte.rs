@@ -134,7 +134,7 @@ fn a_gather_reads_each_of_the_sixteen_once() {
     for page in 512..528 {
         let Mapping::Page { attributes, .. } = space.query(VirtAddr::of_page(page)) else { panic!() };
         assert!(attributes.young && attributes.dirty, "page {page} does not see the access to its block");
-        // Its own entry tells that it is folded, then the block is read.
+        // Its own entry says that it is folded, then the block is read.
         assert!(reads() <= 17);
     }
     let mut bitmap = [0];

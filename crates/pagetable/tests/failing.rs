@@ -24,7 +24,7 @@ fn folio(machine: &HostMachine, order: u8) -> Folio<'_, HostMachine> {
     folio
 }
 
-/// What a user can tell of the pages of a range.
+/// What a user can see of the pages of a range.
 fn look<F: Format>(
     space: &AddressSpace<'_, F, HostMachine>,
     range: PageRange,
@@ -34,7 +34,7 @@ fn look<F: Format>(
         .map(|page| match space.query(at(page)) {
             Mapping::Page { frame, attributes, .. } => Some((frame, attributes)),
             Mapping::None => None,
-            Mapping::Token(_) => panic!("a token"),
+            Mapping::SwapEntry(_) => panic!("a swap entry"),
         })
         .collect()
 }
@@ -320,7 +320,7 @@ fn split_and_swap_out_fail<F: Format>() {
     assert_eq!(look(&space, HUGE), before);
     assert!(matches!(space.query(page), Mapping::Page { level: Level::Pte, .. }));
     assert_eq!(swap_out(&space, page, 7, &mut space.gather(&mut [])), Ok(true));
-    assert_eq!(space.query(page), Mapping::Token(Token { value: 7, exclusive: false }));
+    assert_eq!(space.query(page), Mapping::SwapEntry(SwapEntry { value: 7, exclusive: false }));
     assert!(AddressSpace::<F, _>::new(&machine, 3).is_err_and(|why| why == Error::NoTableFrame));
     drop((space, child));
     assert_eq!(machine.free_frames(), free);

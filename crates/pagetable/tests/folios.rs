@@ -50,7 +50,7 @@ fn a_file_is_dirty_for_as_long_as_it_may_be_written() {
             assert!(folio.take_referenced(), "{name}, order {order}");
             assert_eq!(folio.refs(), 1);
             gather.flush();
-            assert!(!folio.take_dirty(), "{name}, order {order}: told once");
+            assert!(!folio.take_dirty(), "{name}, order {order}: returned once");
         }
     }
 }
@@ -84,7 +84,7 @@ fn a_reference_keeps_the_page_after_its_mapping() {
     drop(reference);
     assert_eq!(machine.free_frames(), free + 4);
     assert_eq!(space.reference(at(18), None).err(), Some(Error::NotMapped));
-    space.map_token(pages(18, 1), 7).unwrap();
+    space.map_swap_entry(pages(18, 1), 7).unwrap();
     assert_eq!(space.reference(at(18), None).err(), Some(Error::NotMapped));
     let device = Attributes { special: true, ..Attributes::file() };
     space.map(pages(19, 1), Frame(1 << 20), device, Level::Pte).unwrap();

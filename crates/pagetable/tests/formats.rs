@@ -55,12 +55,12 @@ fn round_trips<F: Format>() {
         assert_eq!(raw & F::EXCLUSIVE != 0, attributes.exclusive);
         assert_eq!(raw & F::SPECIAL != 0, attributes.special);
         if attributes.young && (attributes.dirty || !attributes.write) {
-            assert!(F::settled(raw), "at rest, and an access changes it");
+            assert!(F::no_hw_update(raw), "at rest, and an access changes it");
         }
         if F::CONT != 0 {
             let folded = raw | F::CONT;
             assert_eq!((raw & F::CONT, F::frame(folded), F::attributes(folded)), (0, frame, attributes));
-            assert_eq!(F::settled(folded), F::settled(raw));
+            assert_eq!(F::no_hw_update(folded), F::no_hw_update(raw));
             for change in [F::write_protect, F::make_writable, F::make_clean, F::make_dirty] {
                 assert_eq!(change(folded), change(raw) | F::CONT);
             }
@@ -110,7 +110,7 @@ fn changes_change_nothing_else<F: Format>() {
     });
 }
 
-fn settled_means_that_no_access_changes_it<F: Format>() {
+fn no_hw_update_means_that_no_access_changes_it<F: Format>() {
     every_leaf::<F>(|level, frame, a, raw| {
         // What hardware could do: an access sets young, a permitted write dirty as well.
         let mut after = vec![];
@@ -122,13 +122,16 @@ fn settled_means_that_no_access_changes_it<F: Format>() {
         }
         let unchanged = after.iter().all(|&after| F::leaf(level, frame, after) == raw);
         // Of a page that nobody may access, hardware changes nothing, and to be careful is no harm.
-        assert!(if a.no_access { unchanged } else { F::settled(raw) == unchanged }, "{a:?}");
+        assert!(if a.no_access { unchanged } else { F::no_hw_update(raw) == unchanged }, "{a:?}");
         assert_eq!(F::any_dirty(raw, raw), a.dirty);
-        assert!(!F::all_settled(raw, raw) || F::settled(raw));
+        assert!(!F::no_hw_update_of_any(raw, raw) || F::no_hw_update(raw));
         // Of two leaves that differ in young and dirty only.
         let other = F::leaf(level, frame, Attributes { young: !a.young, dirty: !a.dirty, ..a });
         assert!(F::any_dirty(raw | other, raw & other));
-        assert!(!F::all_settled(raw | other, raw & other) || F::settled(raw) && F::settled(other));
+        assert!(
+            !F::no_hw_update_of_any(raw | other, raw & other)
+                || F::no_hw_update(raw) && F::no_hw_update(other)
+        );
     });
 }
 
@@ -142,17 +145,17 @@ fn frames_are_added_to<F: Format>() {
 }
 
 /// Small values, one bit each, and all bits.
-fn token_values<F: Format>() -> impl Iterator<Item = u64> {
-    let bits = (0..F::TOKEN_BITS).map(|bit| 1 << bit);
-    bits.chain(1..2000).chain([(1 << F::TOKEN_BITS) - 1, (1 << F::TOKEN_BITS) - 2])
+fn swap_entry_values<F: Format>() -> impl Iterator<Item = u64> {
+    let bits = (0..F::SWAP_ENTRY_BITS).map(|bit| 1 << bit);
+    bits.chain(1..2000).chain([(1 << F::SWAP_ENTRY_BITS) - 1, (1 << F::SWAP_ENTRY_BITS) - 2])
 }
 
-fn tokens_are_not_present<F: Format>() {
-    for value in token_values::<F>() {
-        let raw = F::token(value);
+fn swap_entries_are_not_present<F: Format>() {
+    for value in swap_entry_values::<F>() {
+        let raw = F::swap_entry(value);
         assert!(raw != 0 && raw & (F::PRESENT | 1 | F::EXCLUSIVE) == 0, "{value:#x}: {raw:#x}");
-        assert_eq!(F::token_value(raw), value);
-        assert_eq!(F::token_value(raw | F::EXCLUSIVE), value);
+        assert_eq!(F::swap_entry_value(raw), value);
+        assert_eq!(F::swap_entry_value(raw | F::EXCLUSIVE), value);
         assert!(!F::is_table(Level::Pte, raw));
     }
 }
@@ -160,8 +163,8 @@ fn tokens_are_not_present<F: Format>() {
 /// A CPU that reads ahead through an entry that is not present finds no memory there: the address, taken as a valid entry's,
 /// is in the last 2^-n of what the format can address, as that of no frame below is.
 fn what_is_not_present_addresses_nothing<F: Format>() {
-    for value in token_values::<F>() {
-        let address = F::frame(F::token(value) | F::VALID).0;
+    for value in swap_entry_values::<F>() {
+        let address = F::frame(F::swap_entry(value) | F::VALID).0;
         assert!(address >= F::FRAME_LIMIT / 2, "{value:#x}: {address:#x}");
         if value < 1 << 24 {
             assert!(address >= F::FRAME_LIMIT - (1 << 29), "{value:#x}: {address:#x}");
@@ -182,19 +185,19 @@ macro_rules! formats {
                 changes_change_nothing_else::<$format>();
             }
             #[test]
-            fn settled_entries_are_those_that_no_access_changes() {
-                settled_means_that_no_access_changes_it::<$format>();
+            fn entries_without_hardware_updates_are_those_that_no_access_changes() {
+                no_hw_update_means_that_no_access_changes_it::<$format>();
             }
             #[test]
             fn the_next_frame_is_one_addition_away() {
                 frames_are_added_to::<$format>();
             }
             #[test]
-            fn tokens_are_never_present() {
-                tokens_are_not_present::<$format>();
+            fn swap_entries_are_never_present() {
+                swap_entries_are_not_present::<$format>();
             }
             #[test]
-            fn tokens_address_no_memory() {
+            fn swap_entries_address_no_memory() {
                 what_is_not_present_addresses_nothing::<$format>();
             }
         }
@@ -239,7 +242,7 @@ fn the_bits_are_those_of_the_manuals() {
     assert_eq!(Arm64Hafdbs::table(Frame(7)), 7 << 12 | 0b11);
 }
 
-/// L1TF: of a page of x86-64 that nobody may access the frame is inverted, as that of a token is.
+/// L1TF: of a page of x86-64 that nobody may access the frame is inverted, as that of a swap entry is.
 #[test]
 fn a_page_that_nobody_may_access_is_not_to_be_read_ahead() {
     every_leaf::<X86_64>(|level, frame, a, raw| {

@@ -1,4 +1,4 @@
-//! Memory that is given up until it is written to: which pages are, that each write is found, and what becomes of tokens.
+//! Memory that is given up until it is written to: which pages are, that each write is found, and what becomes of swap entries.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -54,7 +54,7 @@ fn what_is_given_up_is_clean_until_it_is_written_to() {
         let space = mapped::<F>(&machine, order, 64);
         let folios = 64 >> order;
         let (done, runs) = lazy_free(&space, pages(0, 600));
-        assert_eq!((done.anon, done.tokens), (64, 0), "{}", F::NAME);
+        assert_eq!((done.anon, done.swap_entries), (64, 0), "{}", F::NAME);
         assert_eq!(runs, (0..folios).map(|n| (64 + (n << order), true)).collect::<Vec<_>>());
         assert!((64..128).all(|page| state(&space, page) == (true, false, false, true)), "{}", F::NAME);
         write(&space, 64 + 20);

@@ -1,4 +1,4 @@
-//! Pages that nobody may access, and pages and tokens in the place of each other.
+//! Pages that nobody may access, and pages and swap entries in the place of each other.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -113,9 +113,9 @@ fn frames_stay_where_nobody_may_access_them() {
         if frame == head.add(265) && attributes.no_access));
 }
 
-fn token(space: &AddressSpace<'_, X86_64, HostMachine>, page: u64) -> Token {
+fn swap_entry(space: &AddressSpace<'_, X86_64, HostMachine>, page: u64) -> SwapEntry {
     match space.query(at(page)) {
-        Mapping::Token(token) => token,
+        Mapping::SwapEntry(swap_entry) => swap_entry,
         other => panic!("{other:?} at page {page}"),
     }
 }
@@ -126,21 +126,24 @@ fn what_was_exclusive_is_so_again_when_it_comes_back_unless_there_was_a_fork() {
         let machine = HostMachine::new(256);
         let space = mapped::<X86_64>(&machine, 16, 0);
         assert_eq!(swap_out(&space, at(16), 77, &mut space.gather(&mut [])), Ok(true));
-        let seen = token(&space, 16);
-        assert_eq!(seen, Token { value: 77, exclusive: true });
+        let seen = swap_entry(&space, 16);
+        assert_eq!(seen, SwapEntry { value: 77, exclusive: true });
         let child = AddressSpace::new(&machine, 2).unwrap();
         if forked {
             let rule = ForkRule::Copy(Sharing::Private);
             space.copy_range(&child, pages(0, 64), rule, &mut space.gather(&mut [])).unwrap();
-            assert_eq!((token(&space, 16), token(&child, 16)), (Token::from(77), Token::from(77)));
+            assert_eq!(
+                (swap_entry(&space, 16), swap_entry(&child, 16)),
+                (SwapEntry::from(77), SwapEntry::from(77))
+            );
         }
         let page = folio(&machine, 0);
         let by = Replacement::Page { frame: page.head(), attributes: Attributes::anonymous() };
-        let result = space.replace(at(16), Seen::Token(seen), by, &mut space.gather(&mut []));
+        let result = space.replace(at(16), Seen::SwapEntry(seen), by, &mut space.gather(&mut []));
         // Who saw it before the fork must not map it as the parent's own.
-        assert_eq!(result, if forked { Err(Error::Changed) } else { Ok(Mapping::Token(seen)) });
+        assert_eq!(result, if forked { Err(Error::Changed) } else { Ok(Mapping::SwapEntry(seen)) });
         assert_eq!(page.maps(), u32::from(!forked));
-        assert_eq!(machine.token_balance(77), if forked { 1 } else { -1 });
+        assert_eq!(machine.swap_entry_balance(77), if forked { 1 } else { -1 });
     }
 }
 
@@ -157,7 +160,7 @@ fn a_page_takes_the_place_of_another_that_is_not_written_meanwhile() {
     assert_eq!(replace(Seen::Page(old), by), Err(Error::NotPermitted), "it may be written");
     space.write_protect(pages(16, 16), &mut space.gather(&mut [])).unwrap();
     assert_eq!(replace(Seen::Page(old.add(1)), by), Err(Error::Changed));
-    assert_eq!(replace(Seen::Token(Token::from(1)), by), Err(Error::Changed));
+    assert_eq!(replace(Seen::SwapEntry(SwapEntry::from(1)), by), Err(Error::Changed));
     let root = Replacement::Page { frame: space.id().root, attributes };
     assert_eq!(replace(Seen::Page(old), root), Err(Error::NotAFolio));
     assert_eq!(FolioView::of(&machine, old).unwrap().maps(), 16);
@@ -202,7 +205,7 @@ fn a_page_moves_to_another_frame_and_stays_what_it_is() {
         drop(page);
         let fault = WriteFault { sharing: Sharing::Private, bounds: pages(16, 16), whole_folio: false };
         assert_eq!(space.write_fault(at(21), None, fault), Ok(Resolved::Reused(1)));
-        // Where nobody may access it, it moves as well, and a token does not.
+        // Where nobody may access it, it moves as well, and a swap entry does not.
         let protection = Protection::NONE;
         space.protect(pages(21, 1), protection, Sharing::Private, &mut space.gather(&mut [])).unwrap();
         let Mapping::Page { frame: now, attributes: before, .. } = space.query(at(21)) else {
@@ -212,8 +215,8 @@ fn a_page_moves_to_another_frame_and_stays_what_it_is() {
         assert_eq!(replace(Seen::Page(now), page.head()), Ok(()));
         assert_eq!(attributes(&space, 21), before);
         space.swap_out(at(21), page.head(), 5, &mut space.gather(&mut [])).unwrap();
-        let Mapping::Token(seen) = space.query(at(21)) else { panic!("no token") };
-        assert_eq!(replace(Seen::Token(seen), page.head()), Err(Error::NotMapped));
+        let Mapping::SwapEntry(seen) = space.query(at(21)) else { panic!("no swap entry") };
+        assert_eq!(replace(Seen::SwapEntry(seen), page.head()), Err(Error::NotMapped));
         assert_eq!(page.refs(), 1);
         drop(page);
         drop(space);
@@ -224,7 +227,55 @@ fn a_page_moves_to_another_frame_and_stays_what_it_is() {
     check::<RiscV<Sv39, Svadu>>();
 }
 
-/// Of all who find the token only one puts its page there, and nobody finds the page empty.
+/// A huge leaf moves as a whole where there is a folio as large for it, and is split where there is not.
+#[test]
+#[cfg_attr(miri, ignore = "thousands of entries")]
+fn a_huge_leaf_moves_as_a_whole() {
+    fn check<F: Format>() {
+        let machine = HostMachine::new(4096);
+        let free = machine.free_frames();
+        let space = AddressSpace::<F, _>::new(&machine, 1).unwrap();
+        let old = folio(&machine, 9);
+        for n in 0..2 {
+            space.map(pages(512 * n, 512), old.head(), Attributes::anonymous(), Level::Pmd).unwrap();
+        }
+        let new = folio(&machine, 9);
+        let moved = |page, frame, to| {
+            space.replace(at(page), Seen::Page(frame), Replacement::Moved(to), &mut space.gather(&mut []))
+        };
+        assert_eq!(moved(0, old.head(), new.head()), Err(Error::NotPermitted), "it may be written");
+        space.mkclean(pages(0, 1024), &mut [], &mut space.gather(&mut [])).unwrap();
+        let head = old.head();
+        let pinned = old.pin();
+        assert_eq!(moved(0, head, new.head()), Err(Error::Pinned));
+        drop(pinned);
+        let before = attributes(&space, 0);
+        let done = moved(0, head, new.head()).unwrap();
+        assert!(matches!(done, Mapping::Page { level: Level::Pmd, frame, .. } if frame == head), "{done:?}");
+        assert!(matches!(space.query(at(100)), Mapping::Page { level: Level::Pmd, frame, .. }
+            if frame == new.head().add(100)));
+        assert_eq!((attributes(&space, 0), machine.counts().splits), (before, 0));
+        assert_eq!((FolioView::of(&machine, head).unwrap().refs(), new.refs(), new.maps()), (512, 513, 512));
+        // One page of the other, to a page by itself.
+        let page = folio(&machine, 0);
+        let done = moved(512 + 7, head.add(7), page.head()).unwrap();
+        assert!(matches!(done, Mapping::Page { level: Level::Pte, .. }), "{done:?}");
+        assert_eq!((FolioView::of(&machine, head).unwrap().maps(), page.maps()), (511, 1));
+        // The first of a large folio is not all of it.
+        let small = folio(&machine, 4);
+        let view = FolioView::of(&machine, new.head()).unwrap();
+        moved(0, new.head(), small.head()).unwrap();
+        assert_eq!((view.maps(), small.maps()), (511, 1));
+        drop((page, small, new));
+        drop(space);
+        assert_eq!(machine.free_frames(), free);
+    }
+    check::<X86_64>();
+    check::<Arm64Hafdbs>();
+    check::<RiscV<Sv39, Svadu>>();
+}
+
+/// Of all who find the swap entry only one puts its page there, and nobody finds the page empty.
 #[test]
 fn a_page_comes_back_once_and_leaves_no_hole() {
     let machine = HostMachine::new(1024);
@@ -238,10 +289,10 @@ fn a_page_comes_back_once_and_leaves_no_hole() {
                 Mapping::Page { frame, .. } => {
                     let _ = space.swap_out(at(16), frame, 5, &mut space.gather(&mut []));
                 }
-                Mapping::Token(seen) => {
+                Mapping::SwapEntry(seen) => {
                     let page = folio(&machine, 0);
                     let by = Replacement::Page { frame: page.head(), attributes: Attributes::anonymous() };
-                    if space.replace(at(16), Seen::Token(seen), by, &mut space.gather(&mut [])).is_ok() {
+                    if space.replace(at(16), Seen::SwapEntry(seen), by, &mut space.gather(&mut [])).is_ok() {
                         came.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
                     }
                 }
@@ -253,8 +304,8 @@ fn a_page_comes_back_once_and_leaves_no_hole() {
         scope.spawn(migrate);
         scope.spawn(migrate);
     });
-    // Each time that it came back a token was released.
-    assert_eq!(-machine.token_balance(5), i64::from(came.into_inner()));
+    // Each time that it came back a swap entry was released.
+    assert_eq!(-machine.swap_entry_balance(5), i64::from(came.into_inner()));
     drop(space);
     assert_eq!(machine.free_frames(), free);
 }
@@ -268,7 +319,7 @@ fn a_page_that_was_written_and_forked_is_not_what_it_was() {
         let Mapping::Page { frame, .. } = space.query(at(16)) else { panic!("not mapped") };
         let clean = || space.mkclean(pages(16, 1), &mut [], &mut space.gather(&mut [])).unwrap();
         let replace = |space: &AddressSpace<'_, F, HostMachine>| {
-            space.replace(at(16), Seen::Clean(frame), Replacement::Token(5), &mut space.gather(&mut []))
+            space.replace(at(16), Seen::Clean(frame), Replacement::SwapEntry(5), &mut space.gather(&mut []))
         };
         let child = AddressSpace::new(&machine, 2).unwrap();
         let fork = || {

@@ -24,7 +24,7 @@ fn map<F: Format, M: Machine>(
     space.map(pages(page, 1 << order), folio.head(), attributes, Level::Pmd).unwrap()
 }
 
-/// Small folios of both kinds in turn, larger ones, a device's pages and tokens, in one table.
+/// Small folios of both kinds in turn, larger ones, a device's pages and swap entries, in one table.
 fn mixed<F: Format>() {
     let machine = HostMachine::new(4096);
     let space = AddressSpace::<F, _>::new(&machine, 1).unwrap();
@@ -37,10 +37,10 @@ fn mixed<F: Format>() {
     mapped += map(&space, &machine, 512 + 16, 4, FolioKind::File);
     mapped += map(&space, &machine, 512 + 32, 3, FolioKind::Anon);
     mapped += space.map(pages(512 + 64, 5), Frame(1 << 30), DEVICE, Level::Pte).unwrap();
-    mapped += space.map_token(pages(512 + 80, 3), 9).unwrap();
+    mapped += space.map_swap_entry(pages(512 + 80, 3), 9).unwrap();
     // What was mapped, and the tables of three levels below the root, but for Sv39, which has fewer.
     let levels = F::ROOT as u64;
-    let expected = RssStat { anon: 10, file: 18, special: 5, tokens: 3, tables: levels, splits: 0 };
+    let expected = RssStat { anon: 10, file: 18, special: 5, swap_entries: 3, tables: levels, splits: 0 };
     assert_eq!((mapped, mapped.resident()), (expected, 28), "mapped");
 
     let all = pages(512, 512);
@@ -101,8 +101,8 @@ fn what_was_done_before_a_failure_is_said() {
     let stopped = space.copy_range(&child, pages(0, 1024), PRIVATE, &mut space.gather(&mut []));
     let done = RssStat { anon: 1, file: 1, tables: 3, ..RssStat::default() };
     assert_eq!(stopped, Err(Stopped { at: at(512), why: Error::NoTableFrame, done }));
-    let stopped = space.map_token(pages(508, 4), 7);
-    let done = RssStat { tokens: 2, ..RssStat::default() };
+    let stopped = space.map_swap_entry(pages(508, 4), 7);
+    let done = RssStat { swap_entries: 2, ..RssStat::default() };
     assert_eq!(stopped, Err(Stopped { at: at(510), why: Error::Occupied, done }));
 }
 

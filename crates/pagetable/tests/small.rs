@@ -33,6 +33,16 @@ fn huge_leaves<F: Format>() {
     assert_eq!(machine.read(frame.add(1).address()), Some(0));
     space.split(at(515)).unwrap();
     assert_eq!(space.collapse(at(515), 0, &mut space.gather(&mut slots)), Ok(Collapsed::InPlace));
+    // To another folio as large, as a whole.
+    let Mapping::Page { frame: old, .. } = space.query(at(512)) else { panic!("no huge leaf") };
+    space.mkclean(pages(512, 1), &mut [], &mut space.gather(&mut slots)).unwrap();
+    let new = take(&machine, 9).unwrap();
+    let new = prepare(&machine, new, 9, FolioKind::Anon).unwrap();
+    let by = Replacement::Moved(new.head());
+    let moved = space.replace(at(512), Seen::Clean(old), by, &mut space.gather(&mut slots));
+    assert!(matches!(moved, Ok(Mapping::Page { level: Level::Pmd, .. })), "{moved:?}");
+    assert_eq!((new.maps(), new.refs()), (512, 513));
+    drop(new);
     // Covered in part: split by the operation itself.
     space.zap(pages(512, 3), &mut space.gather(&mut slots)).unwrap();
     assert!(matches!(space.query(at(515)), Mapping::Page { level: Level::Pte, .. }));
@@ -96,7 +106,7 @@ fn moves_between_tables_in_both_orders() {
     let mut slots = [Slot::default(); 1];
     let mut gather = space.gather(&mut slots);
     assert_eq!(swap_out(&space, at(40), 9, &mut gather), Ok(true));
-    assert_eq!(space.query(at(40)), Mapping::Token(Token { value: 9, exclusive: true }));
+    assert_eq!(space.query(at(40)), Mapping::SwapEntry(SwapEntry { value: 9, exclusive: true }));
     space.unmap(pages(0, 2048), &mut gather).unwrap();
     drop(gather);
     drop(space);
@@ -124,7 +134,7 @@ fn a_lookup_while_tables_come_and_go() {
                 match space.read().lookup(at(21)) {
                     Mapping::None => {}
                     Mapping::Page { frame, .. } => assert_eq!(frame, folio.head().add(5)),
-                    Mapping::Token(_) => panic!("a token"),
+                    Mapping::SwapEntry(_) => panic!("a swap entry"),
                 }
                 let _ = space.read().access(at(22), Access::Write);
             }

@@ -1,4 +1,4 @@
-//! CPUs with TLBs that hold on to what they were told until it is invalidated and that waited for, while other threads
+//! CPUs with TLBs that hold on to translations until these are invalidated and that waited for, while other threads
 //! change the tables: fork, collapse and split, protect, fold and unfold, move, unmap and map anew. No write is lost, none
 //! reaches a child after its fork, and nobody reads a page that was freed.
 //!

@@ -69,7 +69,7 @@ struct Shared<'m, F: Format> {
     accessed: Vec<AtomicU64>,
     written: Vec<AtomicU64>,
     found: Vec<AtomicU64>,
-    tokens: AtomicU64,
+    swap_entries: AtomicU64,
     folio_splits: AtomicU64,
 }
 
@@ -195,7 +195,7 @@ impl<F: Format> Shared<'_, F> {
             8 => self.split_folio(range.start(), random),
             _ => {
                 if common::swap_out(&self.space, range.start(), 1, gather).is_ok() {
-                    self.tokens.fetch_add(1, Ordering::Relaxed);
+                    self.swap_entries.fetch_add(1, Ordering::Relaxed);
                 }
             }
         }
@@ -212,7 +212,7 @@ impl<F: Format> Shared<'_, F> {
         match split_folio(folio, order, &mapped, &mut slots) {
             Ok(pieces) => {
                 self.folio_splits.fetch_add(u64::from(larger), Ordering::Relaxed);
-                // Others map and unmap the pieces already: how many references each has is told at rest.
+                // Others map and unmap the pieces already: how many references each has is known at rest.
                 for piece in pieces {
                     assert!(piece.order() <= order);
                 }
@@ -287,7 +287,7 @@ fn everything_at_once<F: Format>(seed: u64) {
         accessed: none(),
         written: none(),
         found: none(),
-        tokens: AtomicU64::new(0),
+        swap_entries: AtomicU64::new(0),
         folio_splits: AtomicU64::new(0),
     };
     type Task<F> = fn(&Shared<'_, F>, &mut Random);
@@ -320,9 +320,9 @@ fn everything_at_once<F: Format>(seed: u64) {
         assert!(F::CONTIGUOUS == 1 || counts.unfolds > 0, "{counts:?}");
         assert!(shared.folio_splits.load(Ordering::Relaxed) > 0);
     }
-    let Shared { space, files, accessed, written, found, tokens, .. } = shared;
+    let Shared { space, files, accessed, written, found, swap_entries, .. } = shared;
     space.exit(&mut [Slot::default(); 4]);
-    assert_eq!(machine.token_balance(1) + tokens.into_inner() as i64, 0, "tokens");
+    assert_eq!(machine.swap_entry_balance(1) + swap_entries.into_inner() as i64, 0, "swap entries");
     for (n, folio) in files.into_iter().enumerate() {
         let (young, dirty) = (folio.take_referenced(), folio.take_dirty());
         let was = |marks: &[AtomicU64]| marks[n].load(Ordering::Relaxed) != 0;

@@ -52,7 +52,7 @@ fn huge_leaves_over_empty_tables<F: Format>() {
         let level = if first == 1024 { Level::Pte } else { fits };
         assert_eq!(mapped(&space, pages(first, 512)), (frames.clone(), level), "mapped at {first}");
     }
-    // Something in the table is in the way, and told to the page.
+    // Something in the table is in the way, and its page is named.
     space.zap(pages(1024, 512), &mut space.gather(&mut [])).unwrap();
     space.map(pages(1024 + 9, 1), huge.head(), Attributes::anonymous(), Level::Pte).unwrap();
     let stopped = space.map(pages(1024, 512), huge.head(), Attributes::anonymous(), fits).unwrap_err();

@@ -53,13 +53,13 @@ fn walked_while_forked<F: Format>(order: u8) {
         }
         for space in [&parent, &child] {
             let held =
-                (FIRST..FIRST + PAGES).filter(|&page| matches!(space.query(at(page)), Mapping::Token(_)));
+                (FIRST..FIRST + PAGES).filter(|&page| matches!(space.query(at(page)), Mapping::SwapEntry(_)));
             assert_eq!(held.count() as u64, PAGES);
         }
         drop((parent, child));
-        assert_eq!(machine.token_balance(1) + swapped as i64, 0, "each entry's token once");
+        assert_eq!(machine.swap_entry_balance(1) + swapped as i64, 0, "each entry's swap entry once");
         // Of the next round the balance begins anew.
-        (0..swapped).for_each(|_| machine.share_token(1));
+        (0..swapped).for_each(|_| machine.share_swap_entry(1));
         assert_eq!(machine.free_frames(), free);
     }
 }

@@ -150,7 +150,7 @@ fn a_thread_that_has_not_joined_cannot_read() {
     let _guard = other.read_lock();
 }
 
-/// A thread is no CPU of what it has not joined, and is told so.
+/// A thread is no CPU of what it has not joined, and the call says so.
 #[test]
 fn a_thread_that_has_not_joined_can_do_nothing() {
     let qsbr = Qsbr::<Threads, 1>::for_threads();

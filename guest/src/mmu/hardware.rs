@@ -14,7 +14,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 use isotherm_frames::{Block, FRAME_SIZE, Order, OwnedBlock};
 use isotherm_page::{PageMeta, Pages};
-use isotherm_pagetable::{Event, Folio, FolioKind, Frame, Frames, Memory, Table, Tokens};
+use isotherm_pagetable::{Event, Folio, FolioKind, Frame, Frames, Memory, SwapCounts, Table};
 use spin::Mutex;
 
 /// What freed pages and tables hold, so that whoever still reads one finds it out. As an entry it is not present, and not
@@ -38,8 +38,8 @@ pub struct Hardware {
     /// Frames of folios and tables that are allocated, and how many may be.
     used: AtomicU64,
     most: AtomicU64,
-    /// Who counts tokens in page tables.
-    swap: Mutex<Option<Arc<dyn Tokens>>>,
+    /// Who counts swap entries in page tables.
+    swap: Mutex<Option<Arc<dyn SwapCounts>>>,
 }
 
 /// Frees a block of this machine's.
@@ -95,8 +95,8 @@ impl Hardware {
         self.most.store(frames, Ordering::Relaxed);
     }
 
-    /// Whom page tables tell of tokens from now on.
-    pub fn set_swap(&self, swap: Option<Arc<dyn Tokens>>) {
+    /// Who counts the swap entries of page tables from now on.
+    pub fn set_swap(&self, swap: Option<Arc<dyn SwapCounts>>) {
         let before = core::mem::replace(&mut *self.swap.lock(), swap);
         // Not under the lock.
         drop(before);
@@ -113,7 +113,7 @@ impl Hardware {
         None
     }
 
-    fn swap(&self) -> Option<Arc<dyn Tokens>> {
+    fn swap(&self) -> Option<Arc<dyn SwapCounts>> {
         self.swap.lock().clone()
     }
 
@@ -235,15 +235,15 @@ unsafe impl Frames for Hardware {
         self.allocate(order)
     }
 
-    fn share_token(&self, token: u64) {
+    fn share_swap_entry(&self, swap_entry: u64) {
         if let Some(swap) = self.swap() {
-            swap.share(token);
+            swap.share(swap_entry);
         }
     }
 
-    fn release_token(&self, token: u64) {
+    fn release_swap_entry(&self, swap_entry: u64) {
         if let Some(swap) = self.swap() {
-            swap.release(token);
+            swap.release(swap_entry);
         }
     }
 }

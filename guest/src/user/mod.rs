@@ -64,7 +64,7 @@ const EACH: u64 = 2;
 const BESIDE: u64 = 24 << 20;
 
 /// Runs all programs, so many rounds each, with `bytes` of memory for their pages, which need more than twice as much. `serve` is
-/// called by this processor now and then, and tells the time in microseconds. Returns what was counted.
+/// called by this processor now and then, and returns the time in microseconds. Returns what was counted.
 ///
 /// # Errors
 /// What went wrong, in words.

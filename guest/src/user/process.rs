@@ -205,7 +205,7 @@ impl<F: Format + 'static> Thread<F> {
     /// The words that a program writes to a page, if it is there.
     fn words(&self, address: u64) -> Option<[u64; 2]> {
         let frame = self.process.contents().access(address, Access::Read).ok()?;
-        // SAFETY: the page may change meanwhile, or be another's by now; this is told in distress.
+        // SAFETY: the page may change meanwhile, or be another's by now; this is printed in distress.
         Some([0, PAGE - 8].map(|at| unsafe { memory::read(frame.address() + at) }))
     }
 

@@ -68,7 +68,7 @@ impl Program {
         start as u64 - &raw const user_text as u64
     }
 
-    /// How often a program that is told so many rounds counts in shared memory.
+    /// How often a program that is given so many rounds counts in shared memory.
     pub const fn shared_counts(self, rounds: u64) -> u64 {
         if matches!(self, Self::Share) { 8 * rounds } else { 0 }
     }

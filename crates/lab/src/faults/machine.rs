@@ -20,17 +20,29 @@ pub(super) type ThreadRcu = Qsbr<Threads, THREADS>;
 pub(super) type Member<'w> = Joined<'w, THREADS>;
 
 thread_local! {
-    static CPU: Cell<usize> = const { Cell::new(0) };
+    static CPU: Cell<Option<usize>> = const { Cell::new(Some(0)) };
 }
 
 /// The CPU that this thread plays.
 pub(super) fn cpu() -> usize {
-    CPU.get()
+    CPU.get().unwrap_or_else(runs_on)
 }
 
 /// From here on this thread plays a CPU.
 pub(super) fn set_cpu(cpu: usize) {
-    CPU.set(cpu % CPUS);
+    CPU.set(Some(cpu % CPUS));
+}
+
+/// From here on this thread plays the CPU that it runs on at the moment, as in a kernel: where threads are more than CPUs, what one
+/// has freed is what the next on that CPU gets, while it is still in the CPU's cache.
+pub(super) fn play_own_cpu() {
+    CPU.set(None);
+}
+
+fn runs_on() -> usize {
+    // SAFETY: it has no preconditions. Of glibc it is a load (rseq).
+    let cpu = unsafe { libc::sched_getcpu() };
+    usize::try_from(cpu).unwrap_or(0) % CPUS
 }
 
 /// Frames from 1 on; frame 0 is the zero page.

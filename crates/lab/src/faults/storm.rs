@@ -1,6 +1,6 @@
 //! A start storm: many threads that each map what a thread needs, touch it, and exit.
 
-use super::machine::{Member, ThreadRcu, set_cpu};
+use super::machine::{Member, ThreadRcu, play_own_cpu};
 use super::space::{Experiment, PAGE, Space, on_a_machine, quiet, read_write, since, there};
 use super::{Error, Lookups, Setup, Way};
 use crate::{Estimate, Watch};
@@ -103,15 +103,17 @@ impl Experiment for Once {
         me: &mut Member<'w>,
     ) -> Result<Outcome, Error> {
         let barrier = Barrier::new(THREADS + 1);
+        // What Linux does at the end of a thread of this process is not what is measured, so all wait for the last.
+        let over = Barrier::new(THREADS);
         let (failed, faults) = (AtomicBool::new(false), AtomicU64::new(0));
         let last = AtomicU64::new(0);
         let epoch = Instant::now();
         let storm = || {
             std::thread::scope(|scope| {
-                for thread in 0..THREADS {
-                    let (barrier, failed, faults, last) = (&barrier, &failed, &faults, &last);
+                for _ in 0..THREADS {
+                    let (barrier, over, failed, faults, last) = (&barrier, &over, &failed, &faults, &last);
                     scope.spawn(move || {
-                        set_cpu(thread);
+                        play_own_cpu();
                         let joined = rcu.join();
                         // Who sleeps here is waited for by no grace period of the others'.
                         rcu.quiescent();
@@ -122,6 +124,7 @@ impl Experiment for Once {
                             Ok(touched) => _ = faults.fetch_add(touched, Ordering::Relaxed),
                             Err(_) => failed.store(true, Ordering::Relaxed),
                         }
+                        over.wait();
                     });
                 }
                 let start = nanoseconds(epoch);

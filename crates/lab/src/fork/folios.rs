@@ -20,9 +20,9 @@ pub(super) struct Folios {
     flags: File,
 }
 
-/// The frame of a page that is present.
+/// A page that is present, as Linux describes its frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Frame {
+struct Present {
     pfn: u64,
     /// Its flags.
     flags: u64,
@@ -56,7 +56,7 @@ impl Folios {
         Ok(orders)
     }
 
-    fn area(&self, page: usize) -> Result<Vec<Option<Frame>>> {
+    fn area(&self, page: usize) -> Result<Vec<Option<Present>>> {
         let entries = read_words(&self.pagemap, page as u64, AREA)?;
         let mut frames = Vec::with_capacity(AREA);
         // Runs of frames that follow each other: a read of many flags costs about as much as one of a few.
@@ -70,7 +70,7 @@ impl Folios {
             let mut flags = read_words(&self.flags, pfn, run.len() + 1)?;
             flags.resize(run.len() + 1, 0);
             frames.extend((pfn..).zip(flags.windows(2)).map(|(pfn, pair)| match pair {
-                [flags, next] => Some(Frame { pfn, flags: *flags, last: next & COMPOUND_TAIL == 0 }),
+                [flags, next] => Some(Present { pfn, flags: *flags, last: next & COMPOUND_TAIL == 0 }),
                 _ => None,
             }));
         }
@@ -95,11 +95,11 @@ fn read_words(file: &File, first: u64, count: usize) -> Result<Vec<u64>> {
 }
 
 /// The order of the folio of each page. A large folio counts if all of its frames are mapped, one after the other.
-fn whole_folios(frames: &[Option<Frame>]) -> Vec<Option<u8>> {
+fn whole_folios(frames: &[Option<Present>]) -> Vec<Option<u8>> {
     let mut orders = Vec::with_capacity(frames.len());
     while let Some(&frame) = frames.get(orders.len()) {
         let at = orders.len();
-        let Some(Frame { pfn, flags, last }) = frame else {
+        let Some(Present { pfn, flags, last }) = frame else {
             orders.push(None);
             continue;
         };
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn folios_count_where_they_are_mapped_as_a_whole() {
-        let frame = |pfn, flags, last| Some(Frame { pfn, flags, last });
+        let frame = |pfn, flags, last| Some(Present { pfn, flags, last });
         let folio = |first: u64, pages: u64| {
             (first..first + pages).map(move |pfn| {
                 let flags = if pfn == first { COMPOUND_HEAD } else { COMPOUND_TAIL };

@@ -445,7 +445,7 @@ impl<'m, F: Format> PerPage<'m, F> {
 /// as the page tables that are measured do. Returns what was replaced.
 #[inline(always)]
 fn update<F: Format>(entry: &AtomicU64, raw: u64, change: impl Fn(u64) -> u64) -> u64 {
-    if F::settled(raw) {
+    if F::no_hw_update(raw) {
         entry.store(change(raw), Ordering::Release);
         return raw;
     }

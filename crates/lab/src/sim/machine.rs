@@ -316,7 +316,7 @@ fn filled(before: Mapping, huge: bool, events: &mut Events) -> u64 {
             (&mut events.zero, ZERO * (HUGE / PAGE))
         }
         Mapping::None => (&mut events.zero, ZERO),
-        Mapping::Token(_) => (&mut events.refaults, SWAP_IN),
+        Mapping::SwapEntry(_) => (&mut events.refaults, SWAP_IN),
         Mapping::Page { .. } => (&mut events.copy, COPY),
     };
     *count += 1;

@@ -162,7 +162,7 @@ pub fn run(
     let machine = HostMachine::new(frames);
     let slots = u32::try_from(frames).unwrap_or(u32::MAX);
     let swap = Arc::new(SwapArea::new(Box::new(Compressed::new(slots, u64::MAX)?))?);
-    machine.set_tokens(swap.clone());
+    machine.set_swap_counts(swap.clone());
     let zero = machine.take(Order::BASE).and_then(|block| block.into_reserved().ok());
     let zero = zero.ok_or(Error::Mm(isotherm_mm::Error::NoMemory))?;
     let system = System::new(&machine, frames, Some(swap))?;

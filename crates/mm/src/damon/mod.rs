@@ -135,7 +135,7 @@ where
             let Some(watched) = self.get(check.target) else { continue };
             let tables = &watched.space.contents().mm().tables;
             if let Some(page) = page(check.addr)
-                && !matches!(tables.read().lookup(page.start()), Mapping::None | Mapping::Token(_))
+                && !matches!(tables.read().lookup(page.start()), Mapping::None | Mapping::SwapEntry(_))
                 && tables.clear_young(page).is_ok()
             {
                 check.seen = Seen::Idle;

@@ -11,8 +11,9 @@ impl<F: Format, M: Machine, B: Backing, L: MmapLock> Object<'_, F, M, B, L> {
     /// Puts a page into the cache that is not there: `fill` writes to its frame, which is all zeros and nobody else's.
     pub(crate) fn bring(&self, index: u64, fill: impl FnOnce(Frame)) -> Result<(), Error> {
         let error = |why| if why == PageInError::NoMemory { Error::NoMemory } else { Error::BadAddress };
-        let is_there =
-            |inner: &Inner<'_, F, M>| Ok(inner.page(index)?.is_some() || inner.cache.token(index).is_some());
+        let is_there = |inner: &Inner<'_, F, M>| {
+            Ok(inner.page(index)?.is_some() || inner.cache.swap_entry(index).is_some())
+        };
         if is_there(&self.read()).map_err(error)? {
             return Err(Error::Exists);
         }

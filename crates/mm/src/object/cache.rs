@@ -15,7 +15,7 @@ const CHUNK: u64 = 512;
 
 /// A page: 0 if it is not there, else twice its frame's number and one, and whether it is dirty, above the rest. Where reclaim took
 /// one away, twice a number that it wants to know again, plus 1: a shadow, which goes with its chunk. Of a page that is in swap, twice its
-/// token, and a bit that says so.
+/// swap entry, and a bit that says so.
 #[derive(Debug, Default)]
 struct Entry(AtomicU64);
 
@@ -74,15 +74,15 @@ impl Cache {
         self.swapped
     }
 
-    /// The token of a page that is in swap.
-    pub(crate) fn token(&self, index: u64) -> Option<u64> {
+    /// The swap entry of a page that is in swap.
+    pub(crate) fn swap_entry(&self, index: u64) -> Option<u64> {
         let chunk = self.chunks.get(self.search(index / CHUNK).ok()?)?;
         let raw = chunk.entries.get((index % CHUNK) as usize)?.0.load(Ordering::Relaxed);
         (raw & SWAPPED != 0).then_some((raw & !(SWAPPED | DIRTY)) >> 1)
     }
 
-    /// The first page within the range that is in swap, and its token.
-    pub(crate) fn first_token(&self, range: Range<u64>) -> Option<(u64, u64)> {
+    /// The first page within the range that is in swap, and its swap entry.
+    pub(crate) fn first_swap_entry(&self, range: Range<u64>) -> Option<(u64, u64)> {
         if self.swapped == 0 {
             return None;
         }
@@ -91,7 +91,7 @@ impl Cache {
         let mut all = chunks
             .take_while(|chunk| chunk.number * CHUNK < range.end)
             .flat_map(|chunk| chunk.number * CHUNK..(chunk.number + 1) * CHUNK);
-        all.find_map(|index| range.contains(&index).then(|| Some((index, self.token(index)?))).flatten())
+        all.find_map(|index| range.contains(&index).then(|| Some((index, self.swap_entry(index)?))).flatten())
     }
 
     fn search(&self, number: u64) -> Result<usize, usize> {
@@ -170,13 +170,13 @@ impl Cache {
     }
 
     /// A page that is there is in swap from now on.
-    pub(crate) fn swap_out(&mut self, index: u64, token: u64) -> Option<Frame> {
+    pub(crate) fn swap_out(&mut self, index: u64, swap_entry: u64) -> Option<Frame> {
         let entry = self.entry(index)?;
         let raw = *entry.get_mut() & !DIRTY;
         if raw & 1 == 0 {
             return None;
         }
-        *entry.get_mut() = token << 1 | SWAPPED;
+        *entry.get_mut() = swap_entry << 1 | SWAPPED;
         self.pages -= 1;
         self.swapped += 1;
         Some(Frame(raw >> 1))
@@ -191,13 +191,13 @@ impl Cache {
         }
     }
 
-    /// Takes out a page that is in swap; its token.
-    pub(crate) fn drop_token(&mut self, index: u64) -> Option<u64> {
-        let token = self.token(index)?;
+    /// Takes out a page that is in swap; its swap entry.
+    pub(crate) fn drop_swap_entry(&mut self, index: u64) -> Option<u64> {
+        let swap_entry = self.swap_entry(index)?;
         *self.entry(index)?.get_mut() = 0;
         self.swapped -= 1;
         self.unused(index);
-        Some(token)
+        Some(swap_entry)
     }
 
     fn entry(&mut self, index: u64) -> Option<&mut AtomicU64> {
@@ -266,7 +266,7 @@ mod tests {
                         cache.swap_in(index, Frame(n));
                         naive.insert(index, (n, true));
                     }
-                    7 => prop_assert_eq!(cache.drop_token(index), swapped.remove(&index)),
+                    7 => prop_assert_eq!(cache.drop_swap_entry(index), swapped.remove(&index)),
                     8 => {
                         let there = naive.get_mut(&index);
                         let old = there.map(|(frame, _)| std::mem::replace(frame, n));
@@ -282,13 +282,13 @@ mod tests {
                 }
             }
             prop_assert_eq!((cache.len(), cache.swapped()), (naive.len() as u64, swapped.len() as u64));
-            let (mut at, mut tokens) = (0, BTreeMap::new());
-            while let Some((index, token)) = cache.first_token(at..1600) {
-                prop_assert_eq!(cache.token(index), Some(token));
-                tokens.insert(index, token);
+            let (mut at, mut swap_entries) = (0, BTreeMap::new());
+            while let Some((index, swap_entry)) = cache.first_swap_entry(at..1600) {
+                prop_assert_eq!(cache.swap_entry(index), Some(swap_entry));
+                swap_entries.insert(index, swap_entry);
                 at = index + 1;
             }
-            prop_assert_eq!(tokens, swapped);
+            prop_assert_eq!(swap_entries, swapped);
             let (mut at, mut found) = (0, BTreeMap::new());
             while let Some(page) = cache.first_in(at..u64::MAX) {
                 found.insert(page.index, (page.frame.0, page.is_dirty()));

@@ -56,8 +56,25 @@ impl<'m, F: Format, M: Machine, B: Backing, L: MmapLock> Object<'m, F, M, B, L> 
         is
     }
 
-    /// Moves a page to another frame, if only the cache and the caller refer to it when all mappings are gone.
-    pub(crate) fn migrate(&self, index: u64, folio: Folio<'m, M>, to: Folio<'m, M>) -> Result<(), Kept> {
+    /// Calls `each` for the frames of those pages of a range that are in memory, with the lock held: no page moves meanwhile.
+    pub(crate) fn for_cached(&self, pages: Range<u64>, mut each: impl FnMut(Frame)) {
+        let inner = self.write();
+        let mut at = pages.start;
+        while let Some(page) = inner.cache.first_in(at..pages.end) {
+            at = page.index + 1;
+            each(page.frame);
+        }
+    }
+
+    /// Moves a page to another frame, if only the cache and the caller refer to it when all mappings are gone. `about_to` is called
+    /// before anybody finds it there, with the object's lock held.
+    pub(crate) fn migrate(
+        &self,
+        index: u64,
+        folio: Folio<'m, M>,
+        to: Folio<'m, M>,
+        about_to: impl FnOnce(),
+    ) -> Result<(), Kept> {
         let mut inner = self.write();
         let page = inner.cache.get(index).filter(|page| page.frame == folio.head()).ok_or(Kept::NotFound)?;
         if folio.pins() > 0 {
@@ -78,6 +95,7 @@ impl<'m, F: Format, M: Machine, B: Backing, L: MmapLock> Object<'m, F, M, B, L> 
         }
         // SAFETY: a reference is held of either. Nobody else reaches the new one; nor the old one, as the lock is held.
         unsafe { self.machine.copy(folio.head(), to.head(), 1) };
+        about_to();
         if inner.cache.migrate(index, to.head()).is_some() {
             // The references change places: the cache has the new page's, and this gives back the old page's.
             let _cached = to.into_raw();

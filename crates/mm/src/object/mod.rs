@@ -275,15 +275,15 @@ impl<'m, F: Format, M: Machine, B: Backing, L: MmapLock> Object<'m, F, M, B, L> 
     /// The same; returns what reclaim said when it took the page away.
     pub(crate) fn bring_in(&self, index: u64) -> Result<Option<u64>, PageInError> {
         loop {
-            let (changes, token) = {
+            let (changes, swap_entry) = {
                 let inner = self.read();
                 if inner.page(index)?.is_some() {
                     return Ok(None);
                 }
-                (inner.changes, inner.cache.token(index))
+                (inner.changes, inner.cache.swap_entry(index))
             };
-            if let Some(token) = token {
-                match self.swap_in(index, token)? {
+            if let Some(swap_entry) = swap_entry {
+                match self.swap_in(index, swap_entry)? {
                     // Somebody else was faster, or it is gone.
                     None => continue,
                     left_at => return Ok(left_at),
@@ -295,7 +295,7 @@ impl<'m, F: Format, M: Machine, B: Backing, L: MmapLock> Object<'m, F, M, B, L> 
             if inner.page(index)?.is_some() {
                 return Ok(None);
             }
-            if inner.changes == changes && inner.cache.token(index).is_none() {
+            if inner.changes == changes && inner.cache.swap_entry(index).is_none() {
                 // There is nowhere that shared memory could be written back to.
                 let dirty = self.kind == ObjectKind::Shmem;
                 let inserted = inner.cache.insert(index, folio.head(), dirty);
@@ -370,7 +370,7 @@ impl<'m, F: Format, M: Machine, B: Backing, L: MmapLock> Object<'m, F, M, B, L> 
 impl<F: Format, M: Machine, B: Backing, L: MmapLock> Drop for Object<'_, F, M, B, L> {
     fn drop(&mut self) {
         let inner = self.inner.get_mut();
-        inner.drop_tokens(0);
+        inner.drop_swap_entries(0);
         while let Some(index) = inner.cache.first_in(0..u64::MAX).map(|page| page.index) {
             inner.remove(self.machine, index, None);
         }

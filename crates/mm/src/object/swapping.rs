@@ -1,18 +1,18 @@
 //! Pages of shared memory in swap.
 //!
 //! A page is taken out of all page tables and marked clean, in one hold of the lock. Then it is written to swap without the lock,
-//! while it stays in the cache: who needs it meanwhile maps it again. In a second hold of the lock the cache has its token in its place, if
+//! while it stays in the cache: who needs it meanwhile maps it again. In a second hold of the lock the cache has its swap entry in its place, if
 //! nobody has marked it dirty: whoever maps it writable does, and so does [`with_page`](Object::with_page). Else, and if swap
 //! fails, it is dirty again, as all shared memory is, and stays.
 //!
-//! Page tables have no token of it, but nothing: whoever maps the object finds the page by its index, and a fault of any of them
+//! Page tables have no swap entry of it, but nothing: whoever maps the object finds the page by its index, and a fault of any of them
 //! brings it back for all. So the pages of a space that are in swap ([`Rss`](crate::Rss)) are its own alone; those of shared memory
 //! are counted by the object ([`Object::swapped`]), as in Linux.
 
 use alloc::sync::Arc;
 
 use isotherm_page::{Folio, Frame};
-use isotherm_pagetable::{Format, Machine, PageRange, Tokens};
+use isotherm_pagetable::{Format, Machine, PageRange, SwapCounts};
 
 use super::{Backing, BackingError, Inner, Object, ObjectKind, PageInError};
 use crate::mmap_lock::MmapLock;
@@ -27,10 +27,10 @@ pub(super) struct Swapped<'m> {
 
 impl<F: Format, M: Machine> Inner<'_, F, M> {
     /// Drops what is in swap from an index on.
-    pub(super) fn drop_tokens(&mut self, from: u64) {
-        while let Some((index, _)) = self.cache.first_token(from..u64::MAX) {
-            if let (Some(token), Some(swapped)) = (self.cache.drop_token(index), &self.swapped) {
-                swapped.area.release(token);
+    pub(super) fn drop_swap_entries(&mut self, from: u64) {
+        while let Some((index, _)) = self.cache.first_swap_entry(from..u64::MAX) {
+            if let (Some(swap_entry), Some(swapped)) = (self.cache.drop_swap_entry(index), &self.swapped) {
+                swapped.area.release(swap_entry);
             }
         }
     }
@@ -78,18 +78,20 @@ impl<'m, F: Format, M: Machine, B: Backing, L: MmapLock> Object<'m, F, M, B, L> 
         let still = inner.cache.get(index).filter(|page| page.frame == frame);
         let done = match (written, still) {
             (Err(why), _) => Err(why.into()),
-            (Ok(token), Some(page)) if !page.is_dirty() && self.unmap(&inner, index, &folio) == Ok(false) => {
-                Ok(token)
+            (Ok(swap_entry), Some(page))
+                if !page.is_dirty() && self.unmap(&inner, index, &folio) == Ok(false) =>
+            {
+                Ok(swap_entry)
             }
-            (Ok(token), _) => {
-                area.release(token);
+            (Ok(swap_entry), _) => {
+                area.release(swap_entry);
                 Err(Kept::InUse)
             }
         };
         match done {
-            Ok(token) => {
-                area.stamp(token, left_at);
-                inner.cache.swap_out(index, token);
+            Ok(swap_entry) => {
+                area.stamp(swap_entry, left_at);
+                inner.cache.swap_out(index, swap_entry);
                 inner.changes += 1;
                 drop(inner);
                 // SAFETY: the cache had a reference, and does not have the page any more.
@@ -121,32 +123,33 @@ impl<'m, F: Format, M: Machine, B: Backing, L: MmapLock> Object<'m, F, M, B, L> 
         if folio.refs() == 2 { Ok(dirty) } else { Err(Kept::InUse) }
     }
 
-    /// Brings a page back whose token was seen; what was remembered of when it left.
-    pub(super) fn swap_in(&self, index: u64, token: u64) -> Result<Option<u64>, PageInError> {
+    /// Brings a page back whose swap entry was seen; what was remembered of when it left.
+    pub(super) fn swap_in(&self, index: u64, swap_entry: u64) -> Result<Option<u64>, PageInError> {
         let (area, bytes) = {
             let inner = self.read();
-            let Some(swapped) = inner.swapped.as_ref().filter(|_| inner.cache.token(index) == Some(token))
+            let Some(swapped) =
+                inner.swapped.as_ref().filter(|_| inner.cache.swap_entry(index) == Some(swap_entry))
             else {
                 return Ok(None);
             };
             // The slot is no other page's as long as this is held.
-            swapped.area.share(token);
+            swapped.area.share(swap_entry);
             (Arc::clone(&swapped.area), swapped.bytes)
         };
         let read = self.new_page().and_then(|folio| {
             let page = SwapPage { frame: folio.head(), bytes };
-            area.read(token, page).map(|()| folio).map_err(|_| BackingError.into())
+            area.read(swap_entry, page).map(|()| folio).map_err(|_| BackingError.into())
         });
         let mut left_at = None;
         let done = read.map(|folio| {
             let mut inner = self.write();
-            if inner.cache.token(index) == Some(token) {
-                left_at = Some(area.stamped(token));
+            if inner.cache.swap_entry(index) == Some(swap_entry) {
+                left_at = Some(area.stamped(swap_entry));
                 inner.cache.swap_in(index, folio.into_raw());
-                area.release(token);
+                area.release(swap_entry);
             }
         });
-        area.release(token);
+        area.release(swap_entry);
         done.map(|()| left_at)
     }
 

@@ -107,6 +107,6 @@ impl<'m, F: Format, M: Machine, B: Backing, L: MmapLock> Object<'m, F, M, B, L> 
         while let Some(index) = inner.cache.first_in(pages..u64::MAX).map(|page| page.index) {
             inner.remove(self.machine, index, None);
         }
-        inner.drop_tokens(pages);
+        inner.drop_swap_entries(pages);
     }
 }

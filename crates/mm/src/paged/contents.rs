@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::flags::{PAGE_SHIFT, VmFlags};
 use crate::object::{BackingError, ObjectKind, Objects};
 use crate::shared::Shared;
-use crate::spin::Spin;
+use crate::spin::{Spin, relax};
 use crate::system::Kin;
 use crate::vma::{ObjectId, VmaInfo};
 
@@ -218,12 +218,29 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Paged<'m, F, M, 
     fn lock_resident(&self, kin: &Kin<'m, F, M>, vma: &VmaInfo) {
         let Some(pages) = pages(&vma.range()) else { return };
         let (locked, system) = (vma.flags.contains(VmFlags::LOCKED), kin.system().inner());
-        let done = self.mm.tables.runs(pages, |run| {
-            let Mapping::Page { frame, .. } = run.mapping else { return };
-            if let Ok(folio) = FolioView::of(system.machine, frame) {
-                system.records.lock(folio.head(), locked);
+        loop {
+            let mut moves = None;
+            let done = self.mm.tables.runs(pages, |run| {
+                let Mapping::Page { frame, .. } = run.mapping else { return };
+                if let Ok(folio) = FolioView::of(system.machine, frame) {
+                    let done = system.records.lock_mapped(folio.head(), locked);
+                    moves = if done { moves } else { Some(folio.head()) };
+                }
+            });
+            debug_assert!(done.is_ok(), "{done:?}");
+            let Some(head) = moves else { break };
+            // Who moves it waits for no lock that is held here.
+            let mut tries = 0;
+            while system.records.is_moving(head) {
+                relax(tries);
+                tries = tries.saturating_add(1);
             }
-        });
-        debug_assert!(done.is_ok(), "{done:?}");
+        }
+        // Pages of an object that have moved are mapped nowhere until they are used again.
+        if let Some((id, first)) = vma.object.filter(|_| !locked)
+            && let Some(object) = self.objects.get(id)
+        {
+            object.for_cached(first..first + pages.pages(), |frame| system.records.lock(frame, false));
+        }
     }
 }

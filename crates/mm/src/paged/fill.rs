@@ -50,7 +50,7 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Paged<'m, F, M, 
         let index = pgoff + ((address - vma.start) >> PAGE_SHIFT);
         self.objects.get(id).is_some_and(|object| {
             let inner = object.read();
-            inner.page(index).is_ok_and(|page| page.is_some() || inner.cache.token(index).is_some())
+            inner.page(index).is_ok_and(|page| page.is_some() || inner.cache.swap_entry(index).is_some())
         })
     }
 

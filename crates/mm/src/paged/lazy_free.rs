@@ -75,6 +75,6 @@ impl<'m, F: Format, M: Machine, O> Paged<'m, F, M, O> {
         });
         debug_assert!(done.is_ok(), "{done:?}");
         let gone = done.unwrap_or_else(|stopped| stopped.done);
-        self.mm.add_swapped(-(gone.tokens as i64));
+        self.mm.add_swapped(-(gone.swap_entries as i64));
     }
 }

@@ -138,7 +138,7 @@ impl<'m, F: Format, M: Machine> Mm<'m, F, M> {
     pub(crate) fn came(&self, cpu: usize, pages: RssStat, kind: Kind) {
         self.add(cpu, None, pages.anon as i64);
         self.add(cpu, kind, pages.file as i64);
-        self.add_swapped(pages.tokens as i64);
+        self.add_swapped(pages.swap_entries as i64);
     }
 
     /// The pages of a range go, of which no fault, and no reverse map of an object, changes any meanwhile. Pages that are no anonymous ones are
@@ -150,7 +150,7 @@ impl<'m, F: Format, M: Machine> Mm<'m, F, M> {
         let gone = done.unwrap_or_else(|stopped| stopped.done);
         self.add(0, None, -(gone.anon as i64));
         self.add(0, kind, -(gone.file as i64));
-        self.add_swapped(-(gone.tokens as i64));
+        self.add_swapped(-(gone.swap_entries as i64));
     }
 
     /// The same from below, with a flush: when it returns, nobody uses the pages here.
@@ -173,7 +173,7 @@ impl<'m, F: Format, M: Machine> Mm<'m, F, M> {
                         None => return,
                     },
                     // A copy that is swapped out.
-                    Mapping::Token(_) => None,
+                    Mapping::SwapEntry(_) => None,
                     Mapping::None => return,
                 };
                 for n in 0..run.pages {

@@ -3,7 +3,7 @@
 use isotherm_page::{FolioKind, FolioView, Frame};
 use isotherm_pagetable::{
     Access, Attributes, Error as TableError, Format, Level, Machine, Mapping, PageRange, Resolved, Sharing,
-    Token, VirtAddr, WriteFault,
+    SwapEntry, VirtAddr, WriteFault,
 };
 
 use super::mm::Kind;
@@ -21,7 +21,7 @@ pub(crate) enum Unresolved {
     /// This page of an object is to be brought in, without `mmap_lock`.
     NotCached(ObjectId, u64),
     /// This page is to be read from swap, likewise.
-    Swapped(Token),
+    Swapped(SwapEntry),
     Object(PageInError),
 }
 
@@ -107,10 +107,10 @@ impl<'m, F: Format, M: Machine, O> Paged<'m, F, M, O> {
                     })
                 }
                 Mapping::Page { frame, .. } => self.mm.tables.mark_accessed(fault.at, frame, fault.write),
-                Mapping::Token(token) => self.swap_in(&fault, token, incoming)?,
+                Mapping::SwapEntry(swap_entry) => self.swap_in(&fault, swap_entry, incoming)?,
             };
             // What is swapped in may still be shared.
-            let copies = matches!(found, Mapping::Token(_)) && fault.write && done.is_ok();
+            let copies = matches!(found, Mapping::SwapEntry(_)) && fault.write && done.is_ok();
             if !again(done)? && !copies {
                 return Ok(());
             }
@@ -177,15 +177,15 @@ impl<'m, F: Format, M: Machine, O> Paged<'m, F, M, O> {
         Ok(copied)
     }
 
-    /// What was read for a token is put in its place; else it is to be read.
+    /// What was read for a swap entry is put in its place; else it is to be read.
     fn swap_in(
         &self,
         fault: &Fault,
-        token: Token,
+        swap_entry: SwapEntry,
         incoming: &Option<Incoming<'m, M>>,
     ) -> Result<Result<(), TableError>, Unresolved> {
-        let incoming = Self::incoming_for(token, incoming).ok_or(Unresolved::Swapped(token))?;
-        Ok(self.put_incoming(&fault.vma, fault.at, token, incoming, fault.cpu))
+        let incoming = Self::incoming_for(swap_entry, incoming).ok_or(Unresolved::Swapped(swap_entry))?;
+        Ok(self.put_incoming(&fault.vma, fault.at, swap_entry, incoming, fault.cpu))
     }
 
     /// A page of the object, whose lock is held: nobody takes it away meanwhile.
@@ -273,11 +273,13 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Paged<'m, F, M, 
                     }
                 }
                 Mapping::Page { frame, .. } => self.mm.tables.mark_accessed(fault.at, frame, fault.write),
-                Mapping::Token(token) => self.swap_in(&fault, token, incoming)?,
+                Mapping::SwapEntry(swap_entry) => self.swap_in(&fault, swap_entry, incoming)?,
             };
             // A private page that is to be written is mapped first, and copied then.
-            let copies =
-                matches!(found, Mapping::None | Mapping::Token(_)) && fault.write && !shared && done.is_ok();
+            let copies = matches!(found, Mapping::None | Mapping::SwapEntry(_))
+                && fault.write
+                && !shared
+                && done.is_ok();
             let mapped = matches!(found, Mapping::None) && done.is_ok();
             if !again(done)? && !copies {
                 if mapped && !fault.write && around > PAGE_SIZE {

@@ -4,7 +4,7 @@ use alloc::sync::Arc;
 
 use isotherm_page::{Block, Folio, FolioKind, Order, OwnedBlock};
 use isotherm_pagetable::{
-    Attributes, Error as TableError, Format, Machine, Replacement, Seen, Token, Tokens, VirtAddr,
+    Attributes, Error as TableError, Format, Machine, Replacement, Seen, SwapCounts, SwapEntry, VirtAddr,
 };
 
 use super::Paged;
@@ -12,24 +12,24 @@ use crate::flags::VmFlags;
 use crate::swap::{SwapArea, SwapError, SwapPage};
 use crate::vma::VmaInfo;
 
-/// A page that was read from swap for a fault, and is to be put in the place of its token. Dropped, it was not needed.
+/// A page that was read from swap for a fault, and is to be put in the place of its swap entry. Dropped, it was not needed.
 pub(crate) struct Incoming<'m, M: Machine> {
     area: Arc<SwapArea>,
-    /// Held, so that the slot is no other page's until this is dropped: an entry that has the token then is of this page.
-    token: u64,
+    /// Held, so that the slot is no other page's until this is dropped: an entry that has the swap entry then is of this page.
+    swap_entry: u64,
     folio: Folio<'m, M>,
 }
 
 impl<M: Machine> Drop for Incoming<'_, M> {
     fn drop(&mut self) {
-        self.area.release(self.token);
+        self.area.release(self.swap_entry);
     }
 }
 
-/// A token that is held.
-struct HeldToken<'a>(&'a SwapArea, u64);
+/// A swap entry that is held.
+struct HeldEntry<'a>(&'a SwapArea, u64);
 
-impl Drop for HeldToken<'_> {
+impl Drop for HeldEntry<'_> {
     fn drop(&mut self) {
         self.0.release(self.1);
     }
@@ -38,7 +38,7 @@ impl Drop for HeldToken<'_> {
 /// Why a page cannot be read from swap.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum NotRead {
-    /// There is no such token any more: look again.
+    /// There is no such swap entry any more: look again.
     Changed,
     NoMemory,
     Failed(SwapError),
@@ -64,27 +64,27 @@ impl<'m, F: Format, M: Machine, O> Paged<'m, F, M, O> {
         })
     }
 
-    /// Reads the page of a token. Called without locks.
-    pub(crate) fn read_swap(&self, token: Token) -> Result<Incoming<'m, M>, NotRead> {
+    /// Reads the page of a swap entry. Called without locks.
+    pub(crate) fn read_swap(&self, swap_entry: SwapEntry) -> Result<Incoming<'m, M>, NotRead> {
         let system = self.system().ok_or(NotRead::Failed(SwapError::Failed))?.inner();
         let area = system.area.as_ref().ok_or(NotRead::Failed(SwapError::Failed))?;
-        if !area.try_share(token.value) {
+        if !area.try_share(swap_entry.value) {
             return Err(NotRead::Changed);
         }
-        let held = HeldToken(area, token.value);
+        let held = HeldEntry(area, swap_entry.value);
         let folio = self.new_anon().map_err(|_| NotRead::NoMemory)?;
         let page = SwapPage { frame: folio.head(), bytes: system.bytes };
-        area.read(token.value, page).map_err(NotRead::Failed)?;
+        area.read(swap_entry.value, page).map_err(NotRead::Failed)?;
         core::mem::forget(held);
-        Ok(Incoming { area: Arc::clone(area), token: token.value, folio })
+        Ok(Incoming { area: Arc::clone(area), swap_entry: swap_entry.value, folio })
     }
 
-    /// Puts a page in the place of its token, if that is still there.
+    /// Puts a page in the place of its swap entry, if that is still there.
     pub(super) fn put_incoming(
         &self,
         vma: &VmaInfo,
         at: VirtAddr,
-        token: Token,
+        swap_entry: SwapEntry,
         incoming: &Incoming<'m, M>,
         cpu: usize,
     ) -> Result<(), TableError> {
@@ -94,26 +94,26 @@ impl<'m, F: Format, M: Machine, O> Paged<'m, F, M, O> {
         kin.owns(frame, vma, at.0);
         let attributes = Attributes {
             execute: vma.flags.contains(VmFlags::EXEC),
-            write: token.exclusive && vma.flags.contains(VmFlags::WRITE),
-            exclusive: token.exclusive,
+            write: swap_entry.exclusive && vma.flags.contains(VmFlags::WRITE),
+            exclusive: swap_entry.exclusive,
             ..Attributes::anonymous()
         };
         let by = Replacement::Page { frame, attributes };
-        self.mm.tables.replace(at, Seen::Token(token), by, &mut self.mm.tables.gather(&mut []))?;
+        self.mm.tables.replace(at, Seen::SwapEntry(swap_entry), by, &mut self.mm.tables.gather(&mut []))?;
         self.mm.add(cpu, None, 1);
         self.mm.add_swapped(-1);
         let system = kin.system().inner();
-        if !system.refault(false, incoming.area.stamped(incoming.token)) {
+        if !system.refault(false, incoming.area.stamped(incoming.swap_entry)) {
             system.records.touch(frame, system.now().wrapping_sub(1));
         }
         Ok(())
     }
 
-    /// What is read already, if it is for this token.
+    /// What is read already, if it is for this swap entry.
     pub(super) fn incoming_for<'i>(
-        token: Token,
+        swap_entry: SwapEntry,
         incoming: &'i Option<Incoming<'m, M>>,
     ) -> Option<&'i Incoming<'m, M>> {
-        incoming.as_ref().filter(|incoming| incoming.token == token.value)
+        incoming.as_ref().filter(|incoming| incoming.swap_entry == swap_entry.value)
     }
 }

@@ -58,7 +58,7 @@ impl<'m, F: Format, M: Machine, O> Paged<'m, F, M, O> {
             wanted.next = vma.end;
         }
         let done = self.mm.tables.runs(range, |run| {
-            if let (Mapping::Token(_), Some(place)) = (run.mapping, wanted.swapped.get_mut(wanted.len)) {
+            if let (Mapping::SwapEntry(_), Some(place)) = (run.mapping, wanted.swapped.get_mut(wanted.len)) {
                 *place = run.at.0;
                 wanted.len += 1;
                 wanted.next = wanted.next.max(run.at.0 + (run.pages << PAGE_SHIFT));

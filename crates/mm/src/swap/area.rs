@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
 
-use isotherm_pagetable::Tokens;
+use isotherm_pagetable::SwapCounts;
 
 use super::{Swap, SwapError, SwapPage};
 use crate::error::Error;
@@ -12,11 +12,11 @@ use crate::spin::Spin;
 use crate::sync::counter::{AtomicU64, Ordering as Counting};
 use crate::sync::{AtomicU32, Ordering};
 
-/// Storage for pages, with a count a slot: how many entries of page tables hold its token, and who is reading it. The machine
-/// passes on what page tables say of tokens: [`Frames::share_token`](isotherm_pagetable::Frames::share_token) and
-/// [`release_token`](isotherm_pagetable::Frames::release_token) call [`Tokens`]' of the area, or slots are never free again.
+/// Storage for pages, with a count a slot: how many entries of page tables hold its swap entry, and who is reading it. The machine
+/// passes on what page tables say of swap entries: [`Frames::share_swap_entry`](isotherm_pagetable::Frames::share_swap_entry) and
+/// [`release_swap_entry`](isotherm_pagetable::Frames::release_swap_entry) call [`SwapCounts`]' of the area, or slots are never free again.
 ///
-/// A token is the number of its slot and one.
+/// A swap entry is the number of its slot and one.
 pub struct SwapArea {
     swap: Box<dyn Swap>,
     counts: Vec<AtomicU32>,
@@ -60,12 +60,12 @@ impl SwapArea {
         self.used.load(Counting::Relaxed)
     }
 
-    fn count(&self, token: u64) -> Option<(u32, &AtomicU32)> {
-        let slot = u32::try_from(token.checked_sub(1)?).ok()?;
+    fn count(&self, swap_entry: u64) -> Option<(u32, &AtomicU32)> {
+        let slot = u32::try_from(swap_entry.checked_sub(1)?).ok()?;
         Some((slot, self.counts.get(slot as usize)?))
     }
 
-    /// Writes a page to a free slot; its token, of which the caller has one.
+    /// Writes a page to a free slot; its swap entry, of which the caller has one.
     pub(crate) fn write(&self, page: SwapPage<'_>) -> Result<u64, SwapError> {
         let slot = self.free.lock().pop().ok_or(SwapError::Full)?;
         if let Err(why) = self.swap.write(slot, page) {
@@ -73,58 +73,58 @@ impl SwapArea {
             return Err(why);
         }
         self.used.fetch_add(1, Counting::Relaxed);
-        let token = u64::from(slot) + 1;
-        if let Some((_, count)) = self.count(token) {
+        let swap_entry = u64::from(slot) + 1;
+        if let Some((_, count)) = self.count(swap_entry) {
             count.store(1, Ordering::Release);
         }
-        Ok(token)
+        Ok(swap_entry)
     }
 
-    /// Fills a page with what the token stands for; the caller has one.
-    pub(crate) fn read(&self, token: u64, page: SwapPage<'_>) -> Result<(), SwapError> {
-        let (slot, _) = self.count(token).ok_or(SwapError::Failed)?;
+    /// Fills a page with what the swap entry stands for; the caller has one.
+    pub(crate) fn read(&self, swap_entry: u64, page: SwapPage<'_>) -> Result<(), SwapError> {
+        let (slot, _) = self.count(swap_entry).ok_or(SwapError::Failed)?;
         self.swap.read(slot, page)
     }
 
-    /// One token more, if there is one: the slot is not another page's until it is released.
-    pub(crate) fn try_share(&self, token: u64) -> bool {
-        let Some((_, count)) = self.count(token) else { return false };
+    /// One swap entry more, if there is one: the slot is not another page's until it is released.
+    pub(crate) fn try_share(&self, swap_entry: u64) -> bool {
+        let Some((_, count)) = self.count(swap_entry) else { return false };
         let more = |count: u32| (count > 0).then(|| count + 1);
         count.fetch_update(Ordering::Acquire, Ordering::Relaxed, more).is_ok()
     }
 
-    /// How many there are of a token.
+    /// How many there are of a swap entry.
     #[must_use]
-    pub fn tokens(&self, token: u64) -> u32 {
-        self.count(token).map_or(0, |(_, count)| count.load(Ordering::Relaxed))
+    pub fn swap_count(&self, swap_entry: u64) -> u32 {
+        self.count(swap_entry).map_or(0, |(_, count)| count.load(Ordering::Relaxed))
     }
 
-    pub(crate) fn stamp(&self, token: u64, time: u64) {
-        if let Some(stamp) = self.count(token).and_then(|(slot, _)| self.stamps.get(slot as usize)) {
+    pub(crate) fn stamp(&self, swap_entry: u64, time: u64) {
+        if let Some(stamp) = self.count(swap_entry).and_then(|(slot, _)| self.stamps.get(slot as usize)) {
             stamp.store(time, Counting::Relaxed);
         }
     }
 
-    pub(crate) fn stamped(&self, token: u64) -> u64 {
-        let stamp = self.count(token).and_then(|(slot, _)| self.stamps.get(slot as usize));
+    pub(crate) fn stamped(&self, swap_entry: u64) -> u64 {
+        let stamp = self.count(swap_entry).and_then(|(slot, _)| self.stamps.get(slot as usize));
         stamp.map_or(0, |stamp| stamp.load(Counting::Relaxed))
     }
 }
 
-impl Tokens for SwapArea {
-    fn share(&self, token: u64) {
-        if let Some((_, count)) = self.count(token) {
+impl SwapCounts for SwapArea {
+    fn share(&self, swap_entry: u64) {
+        if let Some((_, count)) = self.count(swap_entry) {
             // An entry holds one: it does not go meanwhile.
             let before = count.fetch_add(1, Ordering::Relaxed);
-            debug_assert!(before > 0, "a token of a free slot is shared");
+            debug_assert!(before > 0, "a swap entry of a free slot is shared");
         }
     }
 
-    fn release(&self, token: u64) {
-        let Some((slot, count)) = self.count(token) else { return };
+    fn release(&self, swap_entry: u64) {
+        let Some((slot, count)) = self.count(swap_entry) else { return };
         // Acquire and release: who read the slot has done so before it is free.
         let before = count.fetch_sub(1, Ordering::AcqRel);
-        debug_assert!(before > 0, "a token is released that nobody has");
+        debug_assert!(before > 0, "a swap entry is released that nobody has");
         if before == 1 {
             self.swap.free(slot);
             self.used.fetch_sub(1, Counting::Relaxed);

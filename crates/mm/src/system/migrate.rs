@@ -4,14 +4,18 @@
 //! on it is what it is, and may be read. Then it is copied, and each entry that is still clean and read-only gets the new frame in
 //! one step: no fault finds it empty, or waits. Who writes to the page meanwhile makes it writable again, or has a copy: that entry
 //! keeps the old frame, and the page stays there for it. So nothing is undone if a page stays, and what spaces count does not change.
+//! A folio of 2 MiB moves as a whole where a huge leaf maps it, and that stays one; else page by page, to a folio as large.
 //!
 //! **A page of an object** is taken out of all page tables with the object's lock held for writing, and its place in the cache gets
 //! the new frame. The next access of each program maps it again.
 
 use alloc::vec::Vec;
+use core::sync::atomic::{Ordering, fence};
 
 use isotherm_page::{Folio, FolioKind, Frame, Unique, Unused};
-use isotherm_pagetable::{Error as TableError, Format, Gather, Machine, Replacement, Seen, Slot};
+use isotherm_pagetable::{
+    Error as TableError, Format, Gather, Level, Machine, Mapping, Replacement, Seen, Slot,
+};
 
 use super::records::Claim;
 use super::swap_out::in_use;
@@ -42,24 +46,27 @@ impl<'m, F: Format + 'm, M: Machine + 'm> System<'m, F, M> {
         if folio.order() != to.order() || !core::ptr::eq(to.pages(), inner.machine) {
             return Err(Kept::OtherBlock);
         }
-        let claims = inner.claim_all(&folio)?;
+        let moving = inner.records.begin_move();
+        let frames = folio.order().frames();
+        let claims = [inner.claim_all(frame, frames)?, inner.claim_all(to.frame(), frames)?];
+        // What is marked as locked from here on is marked by who sees the claims: see `Records::lock_mapped`.
+        fence(Ordering::SeqCst);
         let done = match folio.kind() {
             FolioKind::Anon => inner.migrate_anonymous(folio, to),
             FolioKind::File => inner.migrate_cached(objects, folio, to),
         };
-        drop(claims);
+        drop((claims, moving));
         done
     }
 }
 
 impl<'m, F: Format + 'm, M: Machine + 'm> Inner<'m, F, M> {
-    /// Nobody else takes a page of the folio away.
-    fn claim_all(&self, folio: &Folio<'m, M>) -> Result<Vec<Claim<'_>>, Kept> {
-        let frames = folio.order().frames();
+    /// Nobody else takes a page of these away.
+    fn claim_all(&self, head: Frame, frames: u64) -> Result<Vec<Claim<'_>>, Kept> {
         let mut claims = Vec::new();
         claims.try_reserve_exact(frames as usize).map_err(|_| Kept::NoMemory)?;
         for n in 0..frames {
-            claims.push(self.records.claim(folio.head().add(n)).ok_or(Kept::InUse)?);
+            claims.push(self.records.claim(head.add(n)).ok_or(Kept::InUse)?);
         }
         Ok(claims)
     }
@@ -109,19 +116,22 @@ impl<'m, F: Format + 'm, M: Machine + 'm> Inner<'m, F, M> {
             self.now().wrapping_sub(age),
         );
         let mut why = Kept::InUse;
+        let (mapped, mut moved) = (u64::from(folio.maps()), 0);
         for n in 0..frames {
+            if n > 0 && moved == mapped {
+                // By huge leaves, which moved as a whole.
+                break;
+            }
             let (from, by) = (old.add(n), Replacement::Moved(new.head().add(n)));
             let walked = family.walk(
                 from,
                 index + n,
                 false,
                 || {},
-                |mm, at| {
-                    if mm.tables.replace(at, Seen::Clean(from), by, &mut gather)
-                        == Err(TableError::NoTableFrame)
-                    {
-                        why = Kept::NoMemory;
-                    }
+                |mm, at| match mm.tables.replace(at, Seen::Clean(from), by, &mut gather) {
+                    Ok(Mapping::Page { level: Level::Pmd, .. }) => moved += frames,
+                    Err(TableError::NoTableFrame) => why = Kept::NoMemory,
+                    _ => {}
                 },
             );
             if walked.is_err() {
@@ -130,10 +140,8 @@ impl<'m, F: Format + 'm, M: Machine + 'm> Inner<'m, F, M> {
         }
         // Mappings give their references back.
         gather.flush();
-        if self.records.is_locked(old) {
-            // Perhaps since it was looked at.
-            self.records.lock(new.head(), true);
-        }
+        // It may have been locked or unlocked since it was looked at. Who does that to the new one sees that it is claimed.
+        self.records.lock(new.head(), self.records.is_locked(old));
         if folio.maps() == 0 { Ok(()) } else { Err(why) }
     }
 
@@ -149,8 +157,9 @@ impl<'m, F: Format + 'm, M: Machine + 'm> Inner<'m, F, M> {
         let object = objects.get(id).ok_or(Kept::NotFound)?;
         let new = to.into_folio(FolioKind::File).map_err(|_| Kept::OtherBlock)?;
         let (old, head) = (folio.head(), new.head());
-        let (age, locked) = (self.records.age(old, self.now()), self.records.is_locked(old));
-        self.records.set(head, Owner::Object(id), index, locked, self.now().wrapping_sub(age));
-        object.migrate(index, folio, new)
+        object.migrate(index, folio, new, || {
+            let (age, locked) = (self.records.age(old, self.now()), self.records.is_locked(old));
+            self.records.set(head, Owner::Object(id), index, locked, self.now().wrapping_sub(age));
+        })
     }
 }

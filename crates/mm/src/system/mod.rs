@@ -65,7 +65,7 @@ pub(crate) struct Inner<'m, F: Format, M: Machine> {
 
 impl<'m, F: Format, M: Machine> System<'m, F, M> {
     /// A system without spaces, which knows frames below `frames`: 9 bytes each. Others are not reclaimed. Without an area there
-    /// is no swap; the machine passes on to the area what page tables say of tokens ([`SwapArea`]).
+    /// is no swap; the machine passes on to the area what page tables say of swap entries ([`SwapArea`]).
     ///
     /// # Errors
     /// [`Error::NoMemory`].
@@ -99,6 +99,12 @@ impl<'m, F: Format, M: Machine> System<'m, F, M> {
 
     pub(crate) fn is(&self, other: &Self) -> bool {
         self.0.is(&other.0)
+    }
+
+    /// Whether a page must stay in memory ([`mlock`](crate::AddressSpace::mlock)), by the first frame of its folio.
+    #[must_use]
+    pub fn is_locked(&self, frame: Frame) -> bool {
+        self.inner().records.is_locked(frame)
     }
 
     /// All places where an anonymous page is mapped (`rmap_walk`): the spaces, and the addresses there. Forks and moves of its

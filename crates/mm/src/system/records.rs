@@ -1,7 +1,7 @@
 //! What is remembered of each frame: whose page it is, and when it was used last.
 
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering, fence};
 
 use isotherm_page::Frame;
 
@@ -37,8 +37,19 @@ pub(crate) const GENERATIONS: u64 = 1 << 7;
 pub(crate) struct Records {
     owners: Vec<AtomicU64>,
     ages: Vec<AtomicU8>,
-    /// A bit a frame: somebody swaps the page out. This is no hint.
+    /// A bit a frame: somebody swaps the page out, or moves it there or away. This is no hint.
     leaving: Vec<AtomicUsize>,
+    /// How many move pages: who finds 0 need not look at claims.
+    moving: AtomicUsize,
+}
+
+/// Pages move as long as it lives; those that do are claimed, at either place.
+pub(crate) struct Moving<'a>(&'a AtomicUsize);
+
+impl Drop for Moving<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Release);
+    }
 }
 
 /// Nobody else swaps this page out as long as it lives.
@@ -64,7 +75,7 @@ impl Records {
         let (mut leaving, words) = (Vec::new(), count.div_ceil(usize::BITS as usize));
         leaving.try_reserve_exact(words).map_err(|_| Error::NoMemory)?;
         leaving.resize_with(words, || AtomicUsize::new(0));
-        Ok(Self { owners, ages, leaving })
+        Ok(Self { owners, ages, leaving, moving: AtomicUsize::new(0) })
     }
 
     /// For who is to swap a page out; `None` if somebody does.
@@ -73,6 +84,34 @@ impl Records {
         let word = self.leaving.get(at / usize::BITS as usize)?;
         let bit = 1 << (at % usize::BITS as usize);
         (word.fetch_or(bit, Ordering::Acquire) & bit == 0).then_some(Claim { word, bit })
+    }
+
+    /// For who moves pages: before it claims them.
+    pub(crate) fn begin_move(&self) -> Moving<'_> {
+        self.moving.fetch_add(1, Ordering::SeqCst);
+        Moving(&self.moving)
+    }
+
+    /// Whether somebody moves pages, and has claimed this one. It may be one that is swapped out.
+    pub(crate) fn is_moving(&self, frame: Frame) -> bool {
+        let at = frame.0 as usize;
+        self.moving.load(Ordering::Acquire) > 0
+            && self
+                .leaving
+                .get(at / usize::BITS as usize)
+                .is_some_and(|word| word.load(Ordering::Acquire) >> (at % usize::BITS as usize) & 1 == 1)
+    }
+
+    /// As [`lock`](Self::lock), of a page that stays mapped meanwhile, as the lock of its table is held. `false` if it is to be done
+    /// again, for the page moves: what is known of it may be what it was before.
+    ///
+    /// Who moves it has claimed both frames, fences, and copies the mark at last. Either it sees what is marked here, or its claim is
+    /// seen here.
+    pub(crate) fn lock_mapped(&self, head: Frame, locked: bool) -> bool {
+        let before = self.is_moving(head);
+        self.lock(head, locked);
+        fence(Ordering::SeqCst);
+        !before && !self.is_moving(head)
     }
 
     /// How many frames there are.

@@ -1,8 +1,8 @@
 //! Anonymous pages leave memory.
 //!
 //! A page is first made read-only wherever it is mapped, and the TLB is flushed: from here on it is what it is. Then it is
-//! written to swap, while it stays mapped and may be read. Then each entry that is still read-only and clean becomes a token. So a page is in
-//! swap before there is a token of it, a fault never waits for a page that is being written, and if swap fails nothing has
+//! written to swap, while it stays mapped and may be read. Then each entry that is still read-only and clean becomes a swap entry. So a page is in
+//! swap before there is a swap entry of it, a fault never waits for a page that is being written, and if swap fails nothing has
 //! changed. Who writes to the page meanwhile makes it writable again, or has a copy, as after a fork: that entry is left as it
 //! is. If a fork or `mprotect` has write-protected it since, it is dirty, in the child too. Nothing else makes it clean: a page
 //! is swapped out by one at a time.
@@ -15,7 +15,7 @@
 
 use isotherm_page::{Folio, Frame};
 use isotherm_pagetable::{
-    Error as TableError, Format, Gather, Machine, PageRange, Replacement, Seen, Slot, Tokens, VirtAddr,
+    Error as TableError, Format, Gather, Machine, PageRange, Replacement, Seen, Slot, SwapCounts, VirtAddr,
 };
 
 use super::records::Claim;
@@ -62,7 +62,7 @@ pub(crate) struct Leaving<'a, 'm, F: Format, M: Machine> {
     folio: Folio<'m, M>,
     family: Shared<Family<'m, F, M>>,
     index: u64,
-    token: u64,
+    swap_entry: u64,
     /// It was given up, and was not written to since.
     dropped: bool,
 }
@@ -153,7 +153,7 @@ impl<'a, 'm, F: Format, M: Machine> Batch<'a, 'm, F, M> {
         }
         let place = self.pages.get_mut(self.len).ok_or(Kept::Busy)?;
         let claim = self.inner.records.claim(frame).ok_or(Kept::InUse)?;
-        *place = Some(Leaving { _claim: claim, folio, family, index, token: 0, dropped: false });
+        *place = Some(Leaving { _claim: claim, folio, family, index, swap_entry: 0, dropped: false });
         self.len += 1;
         Ok(())
     }
@@ -224,18 +224,18 @@ impl<'a, 'm, F: Format, M: Machine> Batch<'a, 'm, F, M> {
             let Some(area) = &self.inner.area else { continue };
             let walked = leaving.walk(patient, |mm, at| {
                 // Before an entry holds it, and somebody releases it.
-                area.share(leaving.token);
+                area.share(leaving.swap_entry);
                 mm.add_swapped(1);
-                let (seen, by) = (Seen::Clean(frame), Replacement::Token(leaving.token));
+                let (seen, by) = (Seen::Clean(frame), Replacement::SwapEntry(leaving.swap_entry));
                 match mm.tables.replace(at, seen, by, &mut gather) {
                     Ok(_) => mm.add(0, None, -1),
                     Err(_) => {
                         mm.add_swapped(-1);
-                        area.release(leaving.token);
+                        area.release(leaving.swap_entry);
                     }
                 }
             });
-            area.release(leaving.token);
+            area.release(leaving.swap_entry);
             if walked.is_err() {
                 why = Some(Kept::Busy);
             }
@@ -288,8 +288,8 @@ impl<'m, F: Format, M: Machine> Leaving<'_, 'm, F, M> {
 
     fn write(&mut self, inner: &Inner<'m, F, M>, area: &SwapArea) -> Result<(), Kept> {
         self.unused()?;
-        self.token = area.write(SwapPage { frame: self.folio.frame(), bytes: inner.bytes })?;
-        area.stamp(self.token, inner.leave());
+        self.swap_entry = area.write(SwapPage { frame: self.folio.frame(), bytes: inner.bytes })?;
+        area.stamp(self.swap_entry, inner.leave());
         // Whoever has got a reference since may only read the page: it is mapped read-only.
         Ok(())
     }

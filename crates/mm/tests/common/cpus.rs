@@ -3,7 +3,7 @@
 
 use std::marker::PhantomData;
 use std::ptr::NonNull;
-use std::sync::RwLock;
+use std::sync::{Mutex, RwLock};
 
 use isotherm_mm::*;
 use isotherm_page::{Block, Frame, Order, OwnedBlock, PageMeta, Pages, Unique, Unused};
@@ -17,11 +17,13 @@ use super::{Failing, PAGE, SMALL};
 pub struct Cpus {
     pub host: HostMachine,
     accesses: RwLock<()>,
+    /// What is done, once, when pages have been copied.
+    pub copied: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 impl Cpus {
     pub fn new(host: HostMachine) -> Self {
-        Self { host, accesses: RwLock::new(()) }
+        Self { host, accesses: RwLock::new(()), copied: Mutex::default() }
     }
 
     /// A block that nobody uses.
@@ -53,6 +55,10 @@ unsafe impl Memory for Cpus {
     unsafe fn copy(&self, from: Frame, to: Frame, frames: u64) {
         // SAFETY: the caller vouches for it.
         unsafe { self.host.copy(from, to, frames) };
+        let then = self.copied.lock().unwrap().take();
+        if let Some(then) = then {
+            then();
+        }
     }
     unsafe fn clear(&self, frame: Frame) {
         // SAFETY: the caller vouches for it.
@@ -78,11 +84,11 @@ unsafe impl Frames for Cpus {
     fn alloc_folio(&self, order: Order) -> Option<Frame> {
         self.host.alloc_folio(order)
     }
-    fn share_token(&self, token: u64) {
-        self.host.share_token(token);
+    fn share_swap_entry(&self, swap_entry: u64) {
+        self.host.share_swap_entry(swap_entry);
     }
-    fn release_token(&self, token: u64) {
-        self.host.release_token(token);
+    fn release_swap_entry(&self, swap_entry: u64) {
+        self.host.release_swap_entry(swap_entry);
     }
 }
 

@@ -49,14 +49,14 @@ pub struct Swapped {
     pub area: Arc<SwapArea>,
 }
 
-/// A machine, and swap of so many slots that it tells of tokens.
+/// A machine, and swap of so many slots that it tells of swap entries.
 pub fn machine_with_swap(frames: u64, slots: u32) -> (HostMachine, Swapped) {
     let memory = Compressed::new(slots, u64::MAX).unwrap();
     let flaky =
         Arc::new(Flaky { memory, reads_fail: AtomicBool::new(false), writes_fail: AtomicBool::new(false) });
     let area = Arc::new(SwapArea::new(Box::new(Arc::clone(&flaky))).unwrap());
     let machine = HostMachine::new(frames);
-    machine.set_tokens(Arc::clone(&area) as _);
+    machine.set_swap_counts(Arc::clone(&area) as _);
     (machine, Swapped { flaky, area })
 }
 

@@ -299,6 +299,26 @@ fn migration_against_swap_out() {
     });
 }
 
+/// The space unlocks the page while it moves: no place that it may be at by then stays locked.
+#[test]
+fn migration_against_munlock() {
+    let lock = |world: &World| world.space().mlock(AT, PAGE, false).unwrap();
+    model(2, lock, [migrate, |world| world.space().munlock(AT, PAGE).unwrap()], |world| {
+        let now = world.space().contents().access(AT, Access::Read).unwrap();
+        world.system().swap_out(now).unwrap();
+        assert_eq!((world.load(AT), world.counts()), (7, (1, 0, 0)));
+    });
+}
+
+#[test]
+fn migration_against_mlock() {
+    model(2, nothing, [migrate, |world| world.space().mlock(AT, PAGE, false).unwrap()], |world| {
+        let now = world.space().contents().access(AT, Access::Read).unwrap();
+        assert_eq!(world.system().swap_out(now), Err(Kept::InUse), "it is locked");
+        world.space().munlock(AT, PAGE).unwrap();
+    });
+}
+
 #[test]
 fn two_who_migrate() {
     model(2, nothing, [migrate, migrate], |world| {

@@ -24,7 +24,7 @@ pub struct Tiny {
     accesses: AtomicUsize,
     /// A processor has the translation of this page, writable and dirty, and stores 1 there when it is asked to flush.
     stale: AtomicUsize,
-    /// Who counts tokens.
+    /// Who counts swap entries.
     pub area: OnceLock<&'static SwapArea>,
 }
 
@@ -105,11 +105,11 @@ unsafe impl Frames for Tiny {
         let n = self.next_page.fetch_add(1, Ordering::Relaxed);
         (order == Order::BASE && n < PAGES).then_some(Frame((TABLES + n) as u64))
     }
-    fn share_token(&self, token: u64) {
-        self.area.get().unwrap().share(token);
+    fn share_swap_entry(&self, swap_entry: u64) {
+        self.area.get().unwrap().share(swap_entry);
     }
-    fn release_token(&self, token: u64) {
-        self.area.get().unwrap().release(token);
+    fn release_swap_entry(&self, swap_entry: u64) {
+        self.area.get().unwrap().release(swap_entry);
     }
 }
 

@@ -22,7 +22,7 @@
 
 use core::marker::PhantomData;
 
-use super::token::Place;
+use super::swap_entry::Place;
 use super::{Attributes, Format, Half, MemoryType};
 use crate::address::{Frame, Level, TABLE_BITS};
 
@@ -48,7 +48,7 @@ const SPECIAL: u64 = 1 << 56;
 const EXCLUSIVE: u64 = 1 << 57;
 
 /// Bits 16..=46 hold the low 31 bits, 50..=56 the rest. What else of an entry may be the upper bits of an address is set.
-const TOKEN: Place = Place { low: 16, bits: 31, ones: 7 << 47 | 3 << 8 | 0xf << 12, high: 50 };
+const SWAP_ENTRY: Place = Place { low: 16, bits: 31, ones: 7 << 47 | 3 << 8 | 0xf << 12, high: 50 };
 
 mod sealed {
     use crate::address::{Frame, Level};
@@ -262,7 +262,7 @@ unsafe impl<B: HardwareBits, G: Granule, T: Ttbr> Format for Arm64<B, G, T> {
     const SPECIAL: u64 = SPECIAL;
     const HARDWARE_YOUNG: bool = B::HAF;
     const HARDWARE_DIRTY: bool = B::HD;
-    const TOKEN_BITS: u32 = 38;
+    const SWAP_ENTRY_BITS: u32 = 38;
 
     #[inline]
     fn supports(_: Level, _: MemoryType) -> bool {
@@ -270,13 +270,13 @@ unsafe impl<B: HardwareBits, G: Granule, T: Ttbr> Format for Arm64<B, G, T> {
     }
 
     #[inline]
-    fn token(value: u64) -> u64 {
-        TOKEN.encode(value)
+    fn swap_entry(value: u64) -> u64 {
+        SWAP_ENTRY.encode(value)
     }
 
     #[inline]
-    fn token_value(raw: u64) -> u64 {
-        TOKEN.decode(raw, Self::TOKEN_BITS)
+    fn swap_entry_value(raw: u64) -> u64 {
+        SWAP_ENTRY.decode(raw, Self::SWAP_ENTRY_BITS)
     }
 
     #[inline]
@@ -389,12 +389,12 @@ unsafe impl<B: HardwareBits, G: Granule, T: Ttbr> Format for Arm64<B, G, T> {
     }
 
     #[inline]
-    fn all_settled(or: u64, and: u64) -> bool {
+    fn no_hw_update_of_any(or: u64, and: u64) -> bool {
         (!B::HAF || and & ACCESS_FLAG != 0) && (!B::HD || or & DBM == 0 || or & READ_ONLY == 0)
     }
 
     #[inline]
-    fn settled(raw: u64) -> bool {
+    fn no_hw_update(raw: u64) -> bool {
         (!B::HAF || raw & ACCESS_FLAG != 0) && (!B::HD || raw & (DBM | READ_ONLY) != DBM | READ_ONLY)
     }
 }

@@ -2,7 +2,7 @@
 
 mod arm64;
 mod riscv;
-mod token;
+mod swap_entry;
 mod x86_64;
 
 pub use arm64::{
@@ -10,7 +10,7 @@ pub use arm64::{
     Granule16KLpa2, Granule64K, Granule64KLpa, Haf, Hafdbs, HardwareBits, Software, Ttbr, Ttbr0, Ttbr1,
 };
 pub use riscv::{RiscV, RiscVBits, RiscVLevels, Sv39, Sv48, Sv57, Svade, Svadu};
-pub use token::Token;
+pub use swap_entry::SwapEntry;
 pub use x86_64::{X86_64, X86_64_PAT, X86_64La57};
 
 use crate::address::{Frame, Level, PAGE_SHIFT};
@@ -109,18 +109,18 @@ impl Half {
 /// operations are compiled once for each.
 ///
 /// Entries that hardware takes for not present are software's: 0 is empty, others are pages that nobody may access
-/// ([`Attributes::no_access`]) or hold a [`Token`]. Where CPUs read ahead through the address in such an entry (L1TF), none
+/// ([`Attributes::no_access`]) or hold a [`SwapEntry`]. Where CPUs read ahead through the address in such an entry (L1TF), none
 /// of them may look like the address of memory.
 ///
 /// # Safety
 /// The operations rely on, for every present leaf `raw` and all `n` with frames below `FRAME_LIMIT`:
 /// - the frame is added to linearly: `raw + n * step(raw, level)`, wrapping, is the same leaf `n` leaves further on, within
 ///   aligned stretches of `LINEAR` frames;
-/// - [`settled`](Self::settled) is true only if hardware can change no bit of the entry, whatever it accesses;
+/// - [`no_hw_update`](Self::no_hw_update) is true only if hardware can change no bit of the entry, whatever it accesses;
 /// - an entry is a table exactly if `is_table` says so, and `table_frame` is what `table` was given;
 /// - the entry `1 << 7` is neither present nor a table at any level: operations leave that where they are about to write
 ///   another;
-/// - of valid entries bit 0 is set, of tokens none of `PRESENT`, and a token is not 0.
+/// - of valid entries bit 0 is set, of swap entries none of `PRESENT`, and a swap entry is not 0.
 pub unsafe trait Format: 'static {
     /// What people call it.
     const NAME: &'static str;
@@ -224,13 +224,13 @@ pub unsafe trait Format: 'static {
     fn step(_raw: u64, level: Level) -> u64 {
         Self::pages(level) << Self::FRAME_BIT
     }
-    /// Bits of a token's value.
-    const TOKEN_BITS: u32;
-    /// The entry that holds a token, without [`EXCLUSIVE`](Self::EXCLUSIVE), which is kept as in a leaf. The value is below
-    /// `1 << TOKEN_BITS`.
-    fn token(value: u64) -> u64;
-    /// The value of the token in an entry that is neither present nor empty.
-    fn token_value(raw: u64) -> u64;
+    /// Bits of a swap entry's value.
+    const SWAP_ENTRY_BITS: u32;
+    /// The entry that holds a swap entry, without [`EXCLUSIVE`](Self::EXCLUSIVE), which is kept as in a leaf. The value is below
+    /// `1 << SWAP_ENTRY_BITS`.
+    fn swap_entry(value: u64) -> u64;
+    /// The value of the swap entry in an entry that is neither present nor empty.
+    fn swap_entry_value(raw: u64) -> u64;
     /// The same leaf for another level, its frame unchanged.
     fn at_level(raw: u64, level: Level) -> u64;
     /// May be written.
@@ -249,10 +249,10 @@ pub unsafe trait Format: 'static {
     fn make_dirty(raw: u64) -> u64;
     /// Whether no access can make hardware change the entry any more. Then a plain store by the holder of the table's
     /// lock loses nothing.
-    fn settled(raw: u64) -> bool;
+    fn no_hw_update(raw: u64) -> bool;
 
-    /// Whether all of several leaves are settled, from the OR and the AND of their bits. `false` if that does not tell.
-    fn all_settled(or: u64, and: u64) -> bool;
+    /// Whether [`no_hw_update`](Self::no_hw_update) holds for all of several leaves, from the OR and the AND of their bits. `false` if these do not decide it.
+    fn no_hw_update_of_any(or: u64, and: u64) -> bool;
 
     /// Whether hardware sets the accessed bit. If not, an access to an old page faults.
     const HARDWARE_YOUNG: bool;

@@ -16,7 +16,7 @@
 
 use core::marker::PhantomData;
 
-use super::token::Place;
+use super::swap_entry::Place;
 use super::{Attributes, Format, Half, MemoryType};
 use crate::address::{Frame, Level, TABLE_BITS};
 
@@ -36,7 +36,7 @@ const NO_ACCESS: u64 = 1 << 60;
 const MEMORY: u32 = 61;
 
 /// Bits 10..=52 hold the low 43 bits, 1..=5 the rest.
-const TOKEN: Place = Place { low: FRAME_BIT, bits: 43, ones: 1 << 53, high: 1 };
+const SWAP_ENTRY: Place = Place { low: FRAME_BIT, bits: 43, ones: 1 << 53, high: 1 };
 
 mod sealed {
     pub trait Levels: 'static {
@@ -120,7 +120,7 @@ unsafe impl<L: RiscVLevels, B: RiscVBits> Format for RiscV<L, B> {
     const SPECIAL: u64 = SPECIAL;
     const HARDWARE_YOUNG: bool = B::HARDWARE;
     const HARDWARE_DIRTY: bool = B::HARDWARE;
-    const TOKEN_BITS: u32 = 48;
+    const SWAP_ENTRY_BITS: u32 = 48;
 
     #[inline]
     fn supports(_: Level, memory: MemoryType) -> bool {
@@ -128,13 +128,13 @@ unsafe impl<L: RiscVLevels, B: RiscVBits> Format for RiscV<L, B> {
     }
 
     #[inline]
-    fn token(value: u64) -> u64 {
-        TOKEN.encode(value)
+    fn swap_entry(value: u64) -> u64 {
+        SWAP_ENTRY.encode(value)
     }
 
     #[inline]
-    fn token_value(raw: u64) -> u64 {
-        TOKEN.decode(raw, Self::TOKEN_BITS)
+    fn swap_entry_value(raw: u64) -> u64 {
+        SWAP_ENTRY.decode(raw, Self::SWAP_ENTRY_BITS)
     }
 
     #[inline]
@@ -238,12 +238,12 @@ unsafe impl<L: RiscVLevels, B: RiscVBits> Format for RiscV<L, B> {
     }
 
     #[inline]
-    fn all_settled(or: u64, and: u64) -> bool {
+    fn no_hw_update_of_any(or: u64, and: u64) -> bool {
         !B::HARDWARE || and & ACCESSED != 0 && (or & WRITE == 0 || and & DIRTY != 0)
     }
 
     #[inline]
-    fn settled(raw: u64) -> bool {
+    fn no_hw_update(raw: u64) -> bool {
         !B::HARDWARE || raw & ACCESSED != 0 && raw & (WRITE | DIRTY) != WRITE
     }
 }

@@ -17,9 +17,9 @@
 //! kernel that leaves the register as it is after reset gets write-through for write-combining, and UC- for write-through.
 //!
 //! CPUs with L1TF read ahead through the address of an entry that is not present. So of a page that nobody may access the
-//! frame stands inverted there, as in Linux, and a token as [`Place`] says.
+//! frame stands inverted there, as in Linux, and a swap entry as [`Place`] says.
 
-use super::token::Place;
+use super::swap_entry::Place;
 use super::{Attributes, Format, Half, MemoryType};
 use crate::address::{Frame, Level, PAGE_SHIFT, TABLE_BITS};
 
@@ -46,7 +46,7 @@ const SAVE: u32 = 52;
 const _: () = assert!(DIRTY << SAVE == SAVED_DIRTY);
 
 /// Bits 12..=50 hold the low 39 bits, 53..=61 the rest.
-const TOKEN: Place = Place { low: 12, bits: 39, ones: 1 << 51, high: 53 };
+const SWAP_ENTRY: Place = Place { low: 12, bits: 39, ones: 1 << 51, high: 53 };
 
 /// The bits that the frame is inverted by: all, if hardware does not follow the entry.
 #[inline(always)]
@@ -90,7 +90,7 @@ macro_rules! x86_64 {
             const SPECIAL: u64 = SPECIAL;
             const HARDWARE_YOUNG: bool = true;
             const HARDWARE_DIRTY: bool = true;
-            const TOKEN_BITS: u32 = 48;
+            const SWAP_ENTRY_BITS: u32 = 48;
 
             #[inline(always)]
             fn step(raw: u64, level: Level) -> u64 {
@@ -100,13 +100,13 @@ macro_rules! x86_64 {
             }
 
             #[inline]
-            fn token(value: u64) -> u64 {
-                TOKEN.encode(value)
+            fn swap_entry(value: u64) -> u64 {
+                SWAP_ENTRY.encode(value)
             }
 
             #[inline]
-            fn token_value(raw: u64) -> u64 {
-                TOKEN.decode(raw, Self::TOKEN_BITS)
+            fn swap_entry_value(raw: u64) -> u64 {
+                SWAP_ENTRY.decode(raw, Self::SWAP_ENTRY_BITS)
             }
 
             #[inline]
@@ -217,12 +217,12 @@ macro_rules! x86_64 {
             }
 
             #[inline]
-            fn all_settled(or: u64, and: u64) -> bool {
+            fn no_hw_update_of_any(or: u64, and: u64) -> bool {
                 and & ACCESSED != 0 && (or & WRITE == 0 || and & DIRTY != 0)
             }
 
             #[inline]
-            fn settled(raw: u64) -> bool {
+            fn no_hw_update(raw: u64) -> bool {
                 raw & ACCESSED != 0 && raw & (WRITE | DIRTY) != WRITE
             }
         }

@@ -30,11 +30,11 @@ pub fn pages(first: u64, pages: u64) -> PageRange {
 pub fn swap_out<F: Format, M: Machine>(
     space: &AddressSpace<'_, F, M>,
     at: VirtAddr,
-    token: u64,
+    swap_entry: u64,
     gather: &mut Gather<'_, M>,
 ) -> Result<bool, Error> {
     match space.query(at) {
-        Mapping::Page { frame, .. } => space.swap_out(at, frame, token, gather),
+        Mapping::Page { frame, .. } => space.swap_out(at, frame, swap_entry, gather),
         _ => Err(Error::NotMapped),
     }
 }

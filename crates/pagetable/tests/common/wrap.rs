@@ -14,6 +14,8 @@ pub unsafe trait Changed: 'static {
     const ROOT: Level = <Self::Of as Format>::ROOT;
     const LARGEST_LEAF: Level = <Self::Of as Format>::LARGEST_LEAF;
     const TABLE_BITS: u32 = <Self::Of as Format>::TABLE_BITS;
+    const CONTIGUOUS: usize = <Self::Of as Format>::CONTIGUOUS;
+    const CONTIGUOUS_PMD: usize = <Self::Of as Format>::CONTIGUOUS_PMD;
     fn translates(first: u64, end: u64) -> bool {
         Self::Of::translates(first, end)
     }
@@ -42,8 +44,8 @@ unsafe impl<C: Changed> Format for Wrap<C> {
     const TABLE_BITS: u32 = C::TABLE_BITS;
     const VA_BITS: u32 = C::Of::VA_BITS;
     const HALF: Half = C::Of::HALF;
-    const CONTIGUOUS: usize = C::Of::CONTIGUOUS;
-    const CONTIGUOUS_PMD: usize = C::Of::CONTIGUOUS_PMD;
+    const CONTIGUOUS: usize = C::CONTIGUOUS;
+    const CONTIGUOUS_PMD: usize = C::CONTIGUOUS_PMD;
     const FRAME_BIT: u32 = C::Of::FRAME_BIT;
     const LINEAR: u64 = C::Of::LINEAR;
     const FRAME_LIMIT: u64 = C::Of::FRAME_LIMIT;
@@ -56,7 +58,7 @@ unsafe impl<C: Changed> Format for Wrap<C> {
     const SPECIAL: u64 = C::Of::SPECIAL;
     const HARDWARE_YOUNG: bool = C::Of::HARDWARE_YOUNG;
     const HARDWARE_DIRTY: bool = C::Of::HARDWARE_DIRTY;
-    const TOKEN_BITS: u32 = C::Of::TOKEN_BITS;
+    const SWAP_ENTRY_BITS: u32 = C::Of::SWAP_ENTRY_BITS;
 
     fn translates(first: u64, end: u64) -> bool {
         C::translates(first, end)
@@ -74,8 +76,8 @@ unsafe impl<C: Changed> Format for Wrap<C> {
         at_level(raw: u64, level: Level) -> u64;
         supports(level: Level, memory: MemoryType) -> bool;
         step(raw: u64, level: Level) -> u64;
-        token(value: u64) -> u64;
-        token_value(raw: u64) -> u64;
+        swap_entry(value: u64) -> u64;
+        swap_entry_value(raw: u64) -> u64;
         is_writable(raw: u64) -> bool;
         is_dirty(raw: u64) -> bool;
         any_dirty(or: u64, and: u64) -> bool;
@@ -83,7 +85,7 @@ unsafe impl<C: Changed> Format for Wrap<C> {
         make_writable(raw: u64) -> u64;
         make_clean(raw: u64) -> u64;
         make_dirty(raw: u64) -> u64;
-        settled(raw: u64) -> bool;
-        all_settled(or: u64, and: u64) -> bool;
+        no_hw_update(raw: u64) -> bool;
+        no_hw_update_of_any(or: u64, and: u64) -> bool;
     }
 }

@@ -7,7 +7,10 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod contpte;
+mod reuse;
 mod split;
+mod stale;
 mod tiny;
 mod walked;
 
@@ -20,7 +23,10 @@ use loom::thread;
 use tiny::{Space, Tiny, folio, one, space, space_of};
 
 /// Another thread on the same space.
-fn beside<T: 'static>(space: &Arc<Space>, f: impl FnOnce(&Space) -> T + 'static) -> thread::JoinHandle<T> {
+fn beside<C: common::Changed, T: 'static>(
+    space: &Arc<tiny::SpaceOf<C>>,
+    f: impl FnOnce(&tiny::SpaceOf<C>) -> T + 'static,
+) -> thread::JoinHandle<T> {
     let space = space.clone();
     thread::spawn(move || f(&space))
 }
@@ -66,7 +72,7 @@ fn a_lookup_sees_all_of_a_mapping_or_nothing() {
             Mapping::Page { frame: found, attributes, .. } => {
                 assert_eq!((found, attributes), (frame, Attributes::anonymous()));
             }
-            Mapping::Token(_) => panic!("a token"),
+            Mapping::SwapEntry(_) => panic!("a swap entry"),
         }
         other.join().unwrap();
         assert_eq!(machine.retired.load(Ordering::Relaxed), 1);
@@ -198,7 +204,7 @@ fn page_0(machine: &Tiny, space: &Space) -> (usize, Attributes) {
     (machine.words[frame.0 as usize].load(Ordering::Relaxed), attributes)
 }
 
-/// Two pages become a huge leaf while `other`, which tells whether it stored, is at the first.
+/// Two pages become a huge leaf while `other`, which returns whether it stored, is at the first.
 fn collapse_while(other: fn(&Tiny, &Space) -> bool) {
     model(move || {
         let machine = Tiny::new();

@@ -13,7 +13,8 @@ use crate::common::{Changed, Wrap, prepare};
 const FRAMES: usize = 14;
 
 /// Frames `0..FRAMES/2` are tables, the others pages of one word. Tables are retired and never reused, which is what a
-/// guard promises; each keeps a note of that. Of folios for copies there is one, of order 1.
+/// guard promises; each keeps a note of that (`reuse.rs` has another machine for that). Of folios for copies there is one, of
+/// order 1, and one of order 0 if a model asks for it.
 pub struct Tiny {
     tables: Vec<Table>,
     meta: Vec<PageMeta>,
@@ -22,11 +23,16 @@ pub struct Tiny {
     next_folio: AtomicUsize,
     pub retired: AtomicUsize,
     pub freed: AtomicUsize,
-    /// Tokens that a fork copied.
+    /// Swap entries that a fork copied.
     pub shared: AtomicUsize,
-    /// Stores of hardware that have begun to walk and are not over.
-    stores: AtomicUsize,
+    /// The page for copies of order 0, until it is allocated.
+    spare: AtomicUsize,
+    /// What processors hold in their TLBs: translations since whose walk no invalidation was answered.
+    translations: AtomicUsize,
 }
+
+/// What a page holds once it is free.
+pub const FREE: usize = 99;
 
 impl Tiny {
     pub fn new() -> Arc<Tiny> {
@@ -39,7 +45,8 @@ impl Tiny {
             retired: AtomicUsize::new(0),
             freed: AtomicUsize::new(0),
             shared: AtomicUsize::new(0),
-            stores: AtomicUsize::new(0),
+            spare: AtomicUsize::new(0),
+            translations: AtomicUsize::new(0),
         })
     }
 
@@ -52,14 +59,37 @@ impl Tiny {
         self.page(3)
     }
 
-    /// A processor stores 1 in the page, if it may.
-    pub fn store(&self, space: &Space, page: u64) -> Result<(), Fault> {
-        self.stores.fetch_add(1, Ordering::SeqCst);
+    /// From here on a page can be copied.
+    pub fn allow_a_copy(&self) {
+        self.spare.store(1, Ordering::Relaxed);
+    }
+
+    /// Where the copy of one page goes.
+    pub fn copy_of_one(&self) -> Frame {
+        self.page(5)
+    }
+
+    /// A processor walks, and goes on with what it found from its TLB, whatever becomes of the entries meanwhile: until it
+    /// answers an invalidation, which it does when `f` ends.
+    pub fn with_tlb<T>(&self, f: impl FnOnce() -> T) -> T {
+        self.translations.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        let frame = space.read().access(VirtAddr::of_page(page), Access::Write);
-        let stored = frame.map(|frame| self.words[frame.0 as usize].store(1, Ordering::Relaxed));
-        self.stores.fetch_sub(1, Ordering::SeqCst);
-        stored
+        let result = f();
+        self.translations.fetch_sub(1, Ordering::SeqCst);
+        result
+    }
+
+    pub fn word(&self, frame: Frame) -> &AtomicUsize {
+        &self.words[frame.0 as usize]
+    }
+
+    /// A processor stores 1 in the page, if it may.
+    pub fn store<C: Changed>(&self, space: &SpaceOf<C>, page: u64) -> Result<(), Fault> {
+        self.with_tlb(|| {
+            let frame = space.read().access(VirtAddr::of_page(page), Access::Write)?;
+            self.word(frame).store(1, Ordering::Relaxed);
+            Ok(())
+        })
     }
 }
 
@@ -69,7 +99,11 @@ unsafe impl Pages for Tiny {
         self.meta.get(frame.0 as usize)
     }
     unsafe fn free(&self, block: OwnedBlock) {
-        let _ = block.into_block();
+        let block = block.into_block();
+        // Whoever has it next writes to it.
+        for frame in 0..block.order.frames() {
+            self.word(block.frame.add(frame)).store(FREE, Ordering::Relaxed);
+        }
         self.freed.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -100,15 +134,19 @@ unsafe impl Frames for Tiny {
     unsafe fn retire_table(&self, _: Frame) {
         self.retired.fetch_add(1, Ordering::Relaxed);
     }
-    fn share_token(&self, _: u64) {
+    fn share_swap_entry(&self, _: u64) {
         self.shared.fetch_add(1, Ordering::Relaxed);
     }
     fn alloc_folio(&self, order: Order) -> Option<Frame> {
-        (order.get() == 1 && self.next_folio.fetch_add(1, Ordering::Relaxed) == 0).then(|| self.copies())
+        match order.get() {
+            0 => (self.spare.swap(0, Ordering::Relaxed) == 1).then(|| self.copy_of_one()),
+            1 => (self.next_folio.fetch_add(1, Ordering::Relaxed) == 0).then(|| self.copies()),
+            _ => None,
+        }
     }
 }
 
-// SAFETY: there is no TLB but a store under way, which `sync` waits for.
+// SAFETY: `sync` waits until all processors have dropped what they hold.
 unsafe impl Tlb for Tiny {
     type Context = u16;
     fn invalidate_page(&self, _: SpaceId, _: u64) {}
@@ -117,7 +155,7 @@ unsafe impl Tlb for Tiny {
     fn sync(&self) {
         // Entries that changed are seen by whoever walks from here on.
         fence(Ordering::SeqCst);
-        while self.stores.load(Ordering::SeqCst) > 0 {
+        while self.translations.load(Ordering::SeqCst) > 0 {
             thread::yield_now();
         }
     }
@@ -142,17 +180,34 @@ unsafe impl Changed for TwoLevels {
     }
 }
 
-pub type Space = AddressSpace<'static, Wrap<TwoLevels>, Tiny>;
+/// arm64 with two levels, and contiguous blocks of two entries: a whole table each.
+pub struct Blocks;
+
+// SAFETY: fewer levels of the same entries, and blocks that are smaller.
+unsafe impl Changed for Blocks {
+    type Of = Arm64Hafdbs;
+    const NAME: &'static str = "two levels, blocks of two";
+    const ROOT: Level = Level::Pmd;
+    const LARGEST_LEAF: Level = Level::Pmd;
+    const CONTIGUOUS: usize = 2;
+    const CONTIGUOUS_PMD: usize = 1;
+    fn translates(_: u64, end: u64) -> bool {
+        end <= 4
+    }
+}
+
+pub type SpaceOf<C> = AddressSpace<'static, Wrap<C>, Tiny>;
+pub type Space = SpaceOf<TwoLevels>;
 
 pub fn space(machine: &Arc<Tiny>) -> Space {
     space_of(machine, 1)
 }
 
 /// The space borrows the machine for good; the `Arc` in the test keeps it.
-pub fn space_of(machine: &Arc<Tiny>, asid: u16) -> Space {
+pub fn space_of<C: Changed>(machine: &Arc<Tiny>, asid: u16) -> SpaceOf<C> {
     // SAFETY: the space is ended before the machine goes, at the end of each model.
     let machine: &'static Tiny = unsafe { &*Arc::as_ptr(machine) };
-    Space::new(machine, asid).unwrap()
+    SpaceOf::new(machine, asid).unwrap()
 }
 
 pub fn one(page: u64) -> PageRange {

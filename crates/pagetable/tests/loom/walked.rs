@@ -32,10 +32,10 @@ fn swapped_out_while_forked(prepare: impl Fn(&Tiny, &Space) + Sync + Send + 'sta
         let view = FolioView::of(&*machine, frame).unwrap();
         assert_eq!((view.maps(), view.refs()), (0, 1), "a mapping was missed");
         for space in [&parent, &child] {
-            let Mapping::Token(token) = space.query(VirtAddr(0)) else { panic!("no token") };
-            assert_eq!(token.value, 1);
+            let Mapping::SwapEntry(swap_entry) = space.query(VirtAddr(0)) else { panic!("no swap entry") };
+            assert_eq!(swap_entry.value, 1);
         }
-        // Two entries hold the token: each by a swap-out, or as the copy of one that was swapped out before.
+        // Two entries hold the swap entry: each by a swap-out, or as the copy of one that was swapped out before.
         assert_eq!(handled + machine.shared.load(Ordering::Relaxed), 2, "handled twice, or by nobody");
     });
 }

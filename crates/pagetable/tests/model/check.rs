@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use isotherm_pagetable::*;
 
 use super::naive::{Contents, Place};
-use super::{TOKENS, World, ZEROS_ORDER};
+use super::{SWAP_ENTRIES, World, ZEROS_ORDER};
 
 impl<F: Format> World<'_, F> {
     /// Compares everything.
@@ -36,23 +36,29 @@ impl<F: Format> World<'_, F> {
             assert_eq!(folio.refs(), count + cache + pins, "references of {head:?}");
             assert_eq!(folio.pins(), pins);
         }
-        self.check_tokens();
+        self.check_swap_entries();
     }
 
-    /// The machine learned of every copy and every end of a token.
-    fn check_tokens(&self) {
-        for token in 1..TOKENS {
-            let holds = |place: &Place| matches!(place, Place::Token(held) if *held == token);
+    /// The machine learned of every copy and every end of a swap entry.
+    fn check_swap_entries(&self) {
+        for swap_entry in 1..SWAP_ENTRIES {
+            let holds = |place: &Place| matches!(place, Place::SwapEntry(held) if *held == swap_entry);
             let held =
                 self.spaces.iter().flat_map(|s| s.model.iter()).filter(|(_, place)| holds(place)).count();
-            let put = self.tokens.get(&token).copied().unwrap_or(0);
-            assert_eq!(put + self.machine.host.token_balance(token), held as i64, "token {token}");
+            let put = self.swap_entries.get(&swap_entry).copied().unwrap_or(0);
+            assert_eq!(
+                put + self.machine.host.swap_entry_balance(swap_entry),
+                held as i64,
+                "swap entry {swap_entry}"
+            );
         }
     }
 
     fn check_page(&self, s: usize, page: u64, n: u64, run: &MappedRun, maps: &mut HashMap<Frame, u32>) {
         match (self.spaces[s].model.get(page), run.mapping) {
-            (Some(Place::Token(token)), Mapping::Token(real)) => assert_eq!(*token, real.value),
+            (Some(Place::SwapEntry(swap_entry)), Mapping::SwapEntry(real)) => {
+                assert_eq!(*swap_entry, real.value)
+            }
             (Some(Place::Page(model)), Mapping::Page { frame, attributes, contiguous, level }) => {
                 let frame = Self::frame(frame, n);
                 // Hardware takes the first frame of a block or leaf to be aligned as its address is.
@@ -104,7 +110,7 @@ impl<F: Format> World<'_, F> {
                 "the zero page"
             );
         }
-        self.check_tokens();
+        self.check_swap_entries();
         let (machine, free) = (self.machine, self.free);
         // SAFETY: all spaces are gone, and with them what mapped it.
         drop(unsafe { self.zeros.into_unused() });

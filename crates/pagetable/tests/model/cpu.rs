@@ -1,4 +1,4 @@
-//! A machine with a CPU whose TLB holds on to what it was told: [`HostMachine`]'s only counts. A translation stays until
+//! A machine with a CPU whose TLB holds on to translations: [`HostMachine`]'s only counts. A translation stays until
 //! it is invalidated *and* the invalidation waited for, so an operation that forgets a flush, or flushes too little, or
 //! gives memory back before, is seen by what the program then reads and writes.
 
@@ -131,7 +131,7 @@ impl Cpu {
         self.tlb.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An access of a program: by the TLB if it holds a translation that tells, else by a walk.
+    /// An access of a program: by the TLB if it holds a translation that permits it, else by a walk.
     pub fn access<F: Format>(
         &self,
         space: &AddressSpace<'_, F, Cpu>,
@@ -232,11 +232,11 @@ unsafe impl Frames for Cpu {
     fn alloc_folio(&self, order: Order) -> Option<Frame> {
         self.host.alloc_folio(order)
     }
-    fn share_token(&self, token: u64) {
-        self.host.share_token(token);
+    fn share_swap_entry(&self, swap_entry: u64) {
+        self.host.share_swap_entry(swap_entry);
     }
-    fn release_token(&self, token: u64) {
-        self.host.release_token(token);
+    fn release_swap_entry(&self, swap_entry: u64) {
+        self.host.release_swap_entry(swap_entry);
     }
 }
 

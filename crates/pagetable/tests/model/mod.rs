@@ -3,8 +3,8 @@
 //! | file | what |
 //! |---|---|
 //! | `naive.rs` | the model |
-//! | `cpu.rs` | the machine, with a TLB that holds on to what it was told |
-//! | `range.rs` | operations on ranges: map, zap, protect, remap, tokens |
+//! | `cpu.rs` | the machine, with a TLB that holds on to translations |
+//! | `range.rs` | operations on ranges: map, zap, protect, remap, swap entries |
 //! | `life.rs` | fork, exit, accesses with their faults, pins |
 //! | `table.rs` | young harvest, split and collapse, also of folios |
 //! | `check.rs` | the comparison |
@@ -30,7 +30,7 @@ use isotherm_page::{Block, OwnedBlock, Reserved, Unique};
 use isotherm_pagetable::*;
 use naive::Naive;
 
-/// A small generator, so that a run is told by its seed.
+/// A small generator, so that a run is repeated by its seed.
 struct Random(u64);
 
 impl Random {
@@ -143,8 +143,8 @@ const FEW_PAGES: [Region; 6] = [
 const DEVICE: u64 = 1 << 30;
 /// Frames of zeros, mapped as special pages.
 const ZEROS_ORDER: u8 = 4;
-/// Tokens are below this.
-const TOKENS: u64 = 4;
+/// Swap entries are below this.
+const SWAP_ENTRIES: u64 = 4;
 /// Spaces that live at the same time.
 const SPACES: usize = 5;
 
@@ -165,8 +165,8 @@ pub struct World<'m, F: Format> {
     files: Vec<File<'m>>,
     zeros: Unique<'m, Cpu, Reserved>,
     pins: Vec<Pinned<'m, Cpu>>,
-    /// How often each token was put somewhere; forks and zaps are the machine's to count.
-    tokens: HashMap<u64, i64>,
+    /// How often each swap entry was put somewhere; forks and zaps are the machine's to count.
+    swap_entries: HashMap<u64, i64>,
     stamp: u64,
     slots: usize,
     huge: bool,
@@ -199,7 +199,7 @@ impl<'m, F: Format> World<'m, F> {
             files: Vec::new(),
             zeros,
             pins: Vec::new(),
-            tokens: HashMap::new(),
+            swap_entries: HashMap::new(),
             stamp: 1,
             slots: 1 + seed as usize % 40,
             huge,
@@ -353,7 +353,7 @@ impl<'m, F: Format> World<'m, F> {
             79..=83 => self.harvest(),
             84..=87 => self.split_or_collapse(),
             88..=91 => self.remap(),
-            92..=94 => self.token(),
+            92..=94 => self.swap_entry(),
             95..=97 => self.pin(),
             98 => self.split_folio(),
             _ => {

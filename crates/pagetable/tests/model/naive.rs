@@ -70,7 +70,7 @@ impl Page {
 #[derive(Clone, Debug)]
 pub enum Place {
     Page(Page),
-    Token(u64),
+    SwapEntry(u64),
 }
 
 /// An address space.
@@ -96,11 +96,11 @@ impl Naive {
         }
     }
 
-    /// The pages of a range that are mapped; tokens are passed over.
+    /// The pages of a range that are mapped; swap entries are passed over.
     pub fn pages_mut(&mut self, range: impl RangeBounds<u64>) -> impl Iterator<Item = (u64, &mut Page)> {
         self.0.range_mut(range).filter_map(|(&at, place)| match place {
             Place::Page(page) => Some((at, page)),
-            Place::Token(_) => None,
+            Place::SwapEntry(_) => None,
         })
     }
 

@@ -1,9 +1,9 @@
-//! Operations on ranges: map, zap and unmap, protect, remap, tokens.
+//! Operations on ranges: map, zap and unmap, protect, remap, swap entries.
 
 use isotherm_pagetable::*;
 
 use super::naive::{Contents, Page, Place};
-use super::{Cpu, Region, Space, TOKENS, Use, World, ZEROS_ORDER, prepare, take};
+use super::{Cpu, Region, SWAP_ENTRIES, Space, Use, World, ZEROS_ORDER, prepare, take};
 
 /// What is mapped in a range, by a walk of its own.
 pub(super) fn tally<F: Format>(machine: &Cpu, space: &AddressSpace<'_, F, Cpu>, range: PageRange) -> RssStat {
@@ -15,7 +15,7 @@ pub(super) fn tally<F: Format>(machine: &Cpu, space: &AddressSpace<'_, F, Cpu>, 
             Ok(FolioKind::File) => stat.file += run.pages,
             Err(why) => panic!("{frame} is mapped: {why}"),
         },
-        Mapping::Token(_) => stat.tokens += run.pages,
+        Mapping::SwapEntry(_) => stat.swap_entries += run.pages,
         Mapping::None => {}
     };
     space.runs(range, each).expect("a walk");
@@ -65,7 +65,7 @@ impl<'m, F: Format> World<'m, F> {
                 (at - start, stopped.done)
             }
         };
-        assert_eq!((stat.resident() + stat.special, stat.tokens), (done << F::GRANULE, 0));
+        assert_eq!((stat.resident() + stat.special, stat.swap_entries), (done << F::GRANULE, 0));
         for n in 0..done {
             model.put(start + n, Place::Page(Page::new(contents(n), attributes.dirty)));
         }
@@ -184,7 +184,7 @@ impl<'m, F: Format> World<'m, F> {
         let Space { real, model } = &self.spaces[s];
         let expected = tally(self.machine, real, range);
         let places = Self::pages(range).filter(|&page| model.get(page).is_some()).count() as u64;
-        assert_eq!(expected.resident() + expected.special + expected.tokens, places << F::GRANULE);
+        assert_eq!(expected.resident() + expected.special + expected.swap_entries, places << F::GRANULE);
         let mut gather = real.gather(&mut slots);
         let gone = if unmap { real.unmap(range, &mut gather) } else { real.zap(range, &mut gather) };
         let gone = gone.expect("zapped");
@@ -267,17 +267,17 @@ impl<'m, F: Format> World<'m, F> {
         }
     }
 
-    pub(super) fn token(&mut self) {
+    pub(super) fn swap_entry(&mut self) {
         let s = self.space();
-        let token = 1 + self.random.below(TOKENS - 1);
+        let swap_entry = 1 + self.random.below(SWAP_ENTRIES - 1);
         if self.random.one_in(2) {
             let page = self.a_page(s);
             match self.spaces[s].real.query(Self::at(page)) {
-                Mapping::Token(seen) => self.swap_in(s, page, seen),
+                Mapping::SwapEntry(seen) => self.swap_in(s, page, seen),
                 Mapping::Page { frame, attributes, .. } if self.random.one_in(3) => {
                     self.exchange(s, page, frame, attributes);
                 }
-                Mapping::Page { frame, .. } => self.swap_out(s, page, frame, token),
+                Mapping::Page { frame, .. } => self.swap_out(s, page, frame, swap_entry),
                 Mapping::None => assert!(self.spaces[s].model.get(page).is_none()),
             }
             return;
@@ -285,7 +285,7 @@ impl<'m, F: Format> World<'m, F> {
         let range = self.range();
         let space = &mut self.spaces[s];
         let start = Self::first(range);
-        let done = match space.real.map_token(range, token) {
+        let done = match space.real.map_swap_entry(range, swap_entry) {
             Ok(_) => Self::count(range),
             Err(stopped) => {
                 assert_eq!(stopped.why, Error::Occupied);
@@ -297,9 +297,9 @@ impl<'m, F: Format> World<'m, F> {
             }
         };
         for n in 0..done {
-            space.model.put(start + n, Place::Token(token));
+            space.model.put(start + n, Place::SwapEntry(swap_entry));
         }
-        *self.tokens.entry(token).or_default() += done as i64;
+        *self.swap_entries.entry(swap_entry).or_default() += done as i64;
     }
 
     /// A folio of one page with this in it.
@@ -311,7 +311,7 @@ impl<'m, F: Format> World<'m, F> {
     }
 
     /// The page comes back, with something new in it.
-    fn swap_in(&mut self, s: usize, page: u64, seen: Token) {
+    fn swap_in(&mut self, s: usize, page: u64, seen: SwapEntry) {
         self.stamp += 1;
         let stamp = self.stamp;
         if Self::region_of(page).usage.sharing() == Sharing::Shared {
@@ -325,13 +325,16 @@ impl<'m, F: Format> World<'m, F> {
         let at = Self::at(page);
         let space = &mut self.spaces[s];
         let mut gather = space.real.gather(&mut []);
-        let other = Token { exclusive: !seen.exclusive, ..seen };
-        for wrong in [Seen::Token(other), Seen::Token(Token { value: 1 << 20, ..seen }), Seen::Page(Frame(0))]
-        {
+        let other = SwapEntry { exclusive: !seen.exclusive, ..seen };
+        for wrong in [
+            Seen::SwapEntry(other),
+            Seen::SwapEntry(SwapEntry { value: 1 << 20, ..seen }),
+            Seen::Page(Frame(0)),
+        ] {
             assert_eq!(space.real.replace(at, wrong, by, &mut gather), Err(Error::Changed));
         }
-        let found = space.real.replace(at, Seen::Token(seen), by, &mut gather);
-        assert_eq!(found, Ok(Mapping::Token(seen)));
+        let found = space.real.replace(at, Seen::SwapEntry(seen), by, &mut gather);
+        assert_eq!(found, Ok(Mapping::SwapEntry(seen)));
         space.model.replace(page, Place::Page(Page::new(Contents::Private(stamp), true)));
         self.note("swapped in");
     }
@@ -366,7 +369,7 @@ impl<'m, F: Format> World<'m, F> {
         }
     }
 
-    fn swap_out(&mut self, s: usize, page: u64, frame: Frame, token: u64) {
+    fn swap_out(&mut self, s: usize, page: u64, frame: Frame, swap_entry: u64) {
         let space = &mut self.spaces[s];
         let at = Self::at(page);
         let special = matches!(space.real.query(at), Mapping::Page { attributes, .. } if attributes.special);
@@ -374,15 +377,15 @@ impl<'m, F: Format> World<'m, F> {
         let mut gather = space.real.gather(&mut slots);
         let other = Frame(frame.0 ^ (1 << F::GRANULE));
         if FolioView::of(self.machine, other).is_ok() {
-            assert_eq!(space.real.swap_out(at, other, token, &mut gather), Err(Error::Changed));
+            assert_eq!(space.real.swap_out(at, other, swap_entry, &mut gather), Err(Error::Changed));
         }
-        match space.real.swap_out(at, frame, token, &mut gather) {
+        match space.real.swap_out(at, frame, swap_entry, &mut gather) {
             Ok(dirty) => {
-                let old = space.model.replace(page, Place::Token(token));
+                let old = space.model.replace(page, Place::SwapEntry(swap_entry));
                 self.note("swapped out");
                 let Some(Place::Page(old)) = old else { panic!("page {page:#x} was not mapped") };
                 assert!(dirty || !old.dirty, "page {page:#x} goes to swap, and its write is lost");
-                *self.tokens.entry(token).or_default() += 1;
+                *self.swap_entries.entry(swap_entry).or_default() += 1;
             }
             Err(Error::NotMapped) => assert!(special || space.model.page(page).is_none()),
             Err(Error::Pinned) => assert!(!self.pins.is_empty()),

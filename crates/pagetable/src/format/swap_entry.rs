@@ -1,39 +1,40 @@
-//! Tokens: what an entry holds whose page is elsewhere, as in swap, or on its way to another frame.
+//! Swap entries, in the sense of Linux' `swp_entry_t`: what the entry of a page table holds whose page is elsewhere, in swap, or
+//! on its way to another frame (a migration entry).
 
 use super::Format;
 
 /// What the entry of a page holds in the page's place: which page of swap it is, or which migration it waits for. The value
 /// is the caller's; the format puts it where no CPU takes it for the address of memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Token {
-    /// Not 0, and below `1 <<` [`Format::TOKEN_BITS`].
+pub struct SwapEntry {
+    /// Not 0, and below `1 <<` [`Format::SWAP_ENTRY_BITS`].
     pub value: u64,
     /// The anonymous page belonged to this mapping alone, as [`Attributes::exclusive`](crate::Attributes::exclusive) says
     /// of a page. A fork makes it shared.
     pub exclusive: bool,
 }
 
-impl From<u64> for Token {
-    /// A token that others may hold too.
-    fn from(value: u64) -> Token {
-        Token { value, exclusive: false }
+impl From<u64> for SwapEntry {
+    /// A swap entry that others may hold too.
+    fn from(value: u64) -> SwapEntry {
+        SwapEntry { value, exclusive: false }
     }
 }
 
-impl Token {
+impl SwapEntry {
     /// The entry.
     pub(crate) fn encode<F: Format>(self) -> Option<u64> {
-        let fits = self.value != 0 && self.value >> F::TOKEN_BITS == 0;
-        fits.then(|| F::token(self.value) | if self.exclusive { F::EXCLUSIVE } else { 0 })
+        let fits = self.value != 0 && self.value >> F::SWAP_ENTRY_BITS == 0;
+        fits.then(|| F::swap_entry(self.value) | if self.exclusive { F::EXCLUSIVE } else { 0 })
     }
 
     /// What an entry holds that is neither present nor empty.
-    pub(crate) fn decode<F: Format>(raw: u64) -> Token {
-        Token { value: F::token_value(raw), exclusive: raw & F::EXCLUSIVE != 0 }
+    pub(crate) fn decode<F: Format>(raw: u64) -> SwapEntry {
+        SwapEntry { value: F::swap_entry_value(raw), exclusive: raw & F::EXCLUSIVE != 0 }
     }
 }
 
-/// Where a format keeps the value of a token.
+/// Where a format keeps the value of a swap entry.
 ///
 /// A CPU with L1TF reads ahead through the address bits of an entry that is not present. So the value's low bits stand there
 /// inverted, and above them are ones: the address is at the end of what the CPU can address, where there is no memory, as
