@@ -48,7 +48,7 @@ fn main() -> ExitCode {
     closed::refuse();
     let matches = match help::command(terminal::size(std::io::stdout()).0).try_get_matches() {
         Ok(matches) => matches,
-        Err(instead) => return said_instead(&instead),
+        Err(instead) => return said_instead(instead),
     };
     let cli = args::Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     if !has_much_to_put_away(&cli.command) {
@@ -69,7 +69,17 @@ fn main() -> ExitCode {
 }
 
 /// Help, a version, or what is wrong with the command line.
-fn said_instead(text: &clap::Error) -> ExitCode {
+fn said_instead(mut text: clap::Error) -> ExitCode {
+    use clap::error::{ContextKind, ContextValue};
+    if let Some(ContextValue::String(word)) = text.get(ContextKind::InvalidArg)
+        && word
+            .strip_prefix('-')
+            .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit() || c == '.'))
+    {
+        // That it could be given to the command that is run is no help to who meant the value of an option.
+        let tip = format!("'{word}' would be a negative value, and no option before it takes one");
+        text.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    }
     let printed = text.print().and_then(|()| std::io::stdout().flush());
     match printed {
         Err(error) if !text.use_stderr() => {

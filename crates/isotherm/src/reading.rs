@@ -26,6 +26,8 @@ pub struct Recording {
     files: Vec<PathBuf>,
     /// What to call it.
     path: PathBuf,
+    /// What was found in the directories that were named, a sentence each.
+    taken: Vec<String>,
     options: ReadOptions,
     when: When,
     told: bool,
@@ -51,13 +53,15 @@ impl Recording {
     /// The recording that these files, or directories of a series, are.
     pub fn of(input: &[PathBuf], options: ReadOptions) -> Self {
         let files: Vec<PathBuf> = input.iter().flat_map(|path| files_of(path)).collect();
+        let taken = input.iter().filter_map(|path| taken_from(path)).collect();
         let path = match files.as_slice() {
+            [only] => only.clone(),
             [first, more @ ..] if !more.is_empty() => {
                 format!("{} and {} more", first.display(), more.len()).into()
             }
             _ => input.first().cloned().unwrap_or_default(),
         };
-        Self { files, path, options, when: When::Always, told: false, may_be_empty: false }
+        Self { files, path, taken, options, when: When::Always, told: false, may_be_empty: false }
     }
 
     /// The recording at `path`, which was just written: its flaws were told already.
@@ -66,6 +70,7 @@ impl Recording {
         Self {
             files: vec![path.to_owned()],
             path: path.to_owned(),
+            taken: Vec::new(),
             options,
             when: When::Always,
             told: true,
@@ -141,6 +146,9 @@ impl Recording {
     /// # Errors
     /// When it cannot be read at all, or nothing was recorded in the time asked for, with what to do; those of `sink`.
     pub fn read(&mut self, sink: &mut dyn FnMut(&Item) -> io::Result<()>) -> anyhow::Result<Ended> {
+        if !self.told {
+            self.taken.drain(..).for_each(|taken| say!("isotherm: {taken}"));
+        }
         let mut reader = self.open()?;
         let mut window = Window::new(self.when);
         while let Some(item) = reader.next_ref()? {
@@ -262,6 +270,25 @@ fn files_of(path: &Path) -> Vec<PathBuf> {
     }
     files.sort();
     files
+}
+
+/// Which recordings stand for a directory; `None` for a file, and where there is none.
+fn taken_from(path: &Path) -> Option<String> {
+    let files = files_of(path);
+    let name = |file: &Path| file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    match files.as_slice() {
+        [first] if first == path => None,
+        [only] => Some(format!("{}: {} is read", path.display(), name(only))),
+        [first, .., last] => {
+            let (first, last) = (name(first), name(last));
+            Some(format!(
+                "{}: {} files, {first} to {last}, are read as one recording",
+                path.display(),
+                files.len()
+            ))
+        }
+        [] => None,
+    }
 }
 
 /// Refuses a file that only has the name of a recording.

@@ -259,3 +259,20 @@ fn mistakes_on_the_command_line_do_not_panic() {
     let output = isotherm(dir.path(), &["--help"]).output().unwrap();
     assert!(String::from_utf8_lossy(&output.stdout).contains("record"));
 }
+
+/// What is meant for an option is not taken for the command to run.
+#[test]
+fn a_negative_value_is_called_one() {
+    let dir = tempdir().unwrap();
+    for args in [
+        &["record", "--duration", "-5", "--", "true"][..],
+        &["record", "-d", "-5s"],
+        &["report", "heatmap", "--width", "-5"],
+        &["report", "access", "--size", "-4K"],
+        &["report", "summary", "--at", "-.5"],
+    ] {
+        let done = run(dir.path(), args);
+        assert!(!done.err.contains("use '-- -"), "{args:?}: {}", done.err);
+        done.fails(2, &["negative value"]);
+    }
+}

@@ -5,6 +5,7 @@ mod common;
 
 use common::{Done, LONG_ENOUGH, isotherm, run, skip, sleeper};
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 use tempfile::tempdir;
 
@@ -125,4 +126,21 @@ fn manual_pages_have_arguments_and_examples_line_by_line() {
             assert_eq!(line.matches("isotherm record ").count().max(1), 1, "{}: {line}", path.display());
         }
     }
+}
+
+#[test]
+fn completions_and_manual_pages_are_there() {
+    let dir = tempdir().unwrap();
+    let dir = dir.path();
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = run(dir, &["completions", shell]).ok();
+        assert!(script.contains("heatmap") && script.contains("max-regions"), "{shell}");
+    }
+    run(dir, &["man", "pages"]).ok();
+    for page in ["isotherm.1", "isotherm-record.1", "isotherm-report-heatmap.1", "isotherm-convert.1"] {
+        let text = fs::read_to_string(dir.join("pages").join(page)).unwrap();
+        assert!(text.contains(".TH"), "{page}");
+    }
+    assert!(run(dir, &["man"]).ok().contains(".TH"));
+    run(Path::new("/"), &["man", "/proc/no"]).fails(1, &["/proc/no"]);
 }

@@ -1,6 +1,7 @@
 //! Writes a synthetic recording of a given number of regions, or measures how fast one is decoded.
 //!
-//! `cargo run --release -p isotherm-record --example synthetic -- write FILE REGIONS [--fractions]`, then `read FILE`.
+//! `cargo run --release -p isotherm-record --example synthetic -- write FILE REGIONS [--fractions] [--wide]`, then `read FILE`.
+//! `--wide`: up to a million regions a snapshot.
 
 use isotherm_record::synthetic::{Shape, Synthetic};
 use isotherm_record::{Format, Item, ItemReader, create, open};
@@ -14,7 +15,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     match args[..] {
         ["write", file, regions, ref rest @ ..] => {
             let fractions = rest.contains(&"--fractions");
-            let shape = Shape { nr_regions: regions.parse()?, fractions, ..Shape::default() };
+            let max_nr_regions =
+                if rest.contains(&"--wide") { 1_000_000 } else { Shape::default().max_nr_regions };
+            let shape = Shape { nr_regions: regions.parse()?, max_nr_regions, fractions, ..Shape::default() };
             let mut synthetic = Synthetic::new(shape);
             let path = Path::new(file);
             let mut writer = create(path, Format::from_path(path).unwrap_or(Format::Rec))?;
@@ -45,7 +48,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             );
             reader.warnings().iter().for_each(|w| println!("{w}"));
         }
-        _ => return Err("usage: synthetic write FILE REGIONS [--fractions] | read FILE".into()),
+        _ => return Err("usage: synthetic write FILE REGIONS [--fractions] [--wide] | read FILE".into()),
     }
     Ok(())
 }

@@ -151,7 +151,11 @@ fn corpus() -> Vec<Vec<Item>> {
                     match i % 3 {
                         0 => (region.seen_bp, region.exposure) = (0, 0),
                         1 => (region.exposure, region.resident) = (9, Some(4096)),
-                        _ => region.nr_accesses_bp += 77,
+                        // Pages in use that lie apart: a column of its own.
+                        _ => {
+                            region.nr_accesses_bp += 77;
+                            region.idle_bp = 9999_u16.saturating_sub(i as u16 * 300);
+                        }
                     }
                 }
                 if regions.len() > 9 {

@@ -193,3 +193,92 @@ fn a_row_group_is_a_stretch_of_time() {
         }
     }
 }
+
+/// Whatever bit is flipped: what is read is what was written, or it is said that something is wrong.
+#[test]
+fn no_flipped_bit_is_read_as_another_recording() {
+    let mut items = Vec::new();
+    let mut made_up =
+        Synthetic::new(Shape { nr_regions: 400, max_nr_regions: 20, nr_targets: 2, ..Shape::default() });
+    while let Some(item) = made_up.next_item().unwrap() {
+        items.push(item);
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.parquet");
+    let mut writer = create(&path, Format::Parquet).unwrap();
+    items.iter().for_each(|item| writer.write(item).unwrap());
+    writer.finish().unwrap();
+    let whole = items_of(&mut *open(&path).unwrap());
+    let bytes = std::fs::read(&path).unwrap();
+    let (mut noticed, mut harmless) = (0, 0);
+    let mut random = 1_u64;
+    for _ in 0..6000 {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let bit = (random >> 20) as usize % (bytes.len() * 8);
+        let mut flipped = bytes.clone();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        std::fs::write(&path, &flipped).unwrap();
+        let Ok(mut reader) = open(&path) else {
+            noticed += 1;
+            continue;
+        };
+        let mut read = Vec::new();
+        while let Ok(Some(item)) = reader.next_ref() {
+            read.push(item.clone());
+        }
+        if reader.warnings().is_empty() {
+            assert!(read == whole, "bit {bit} of {}", bytes.len() * 8);
+            harmless += 1;
+        } else {
+            noticed += 1;
+        }
+    }
+    // The footer has what is for other programs: statistics, sizes.
+    assert!(noticed > 1000 && harmless > 0, "{noticed} {harmless}");
+}
+
+/// As other programs check them.
+#[test]
+fn every_page_has_its_checksum() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.parquet");
+    let mut writer = create(&path, Format::Parquet).unwrap();
+    small().iter().for_each(|item| writer.write(item).unwrap());
+    writer.finish().unwrap();
+    let bytes = std::fs::read(&path).unwrap();
+    let reader = SerializedFileReader::new(File::open(&path).unwrap()).unwrap();
+    let chunks = reader.metadata().row_groups().iter().flat_map(|group| group.columns());
+    let mut pages = 0;
+    for chunk in chunks {
+        let (start, len) = chunk.byte_range();
+        let (mut at, end) = (start as usize, (start + len) as usize);
+        while at < end {
+            // Type, sizes before and after compression, checksum: each a byte for the field and a zigzag varint.
+            let mut numbers = [0_i64; 4];
+            for number in &mut numbers {
+                assert_eq!(bytes[at], 0x15);
+                at += 1;
+                let (mut value, mut shift) = (0_u64, 0);
+                loop {
+                    value |= u64::from(bytes[at] & 0x7f) << shift;
+                    shift += 7;
+                    at += 1;
+                    if bytes[at - 1] < 0x80 {
+                        break;
+                    }
+                }
+                *number = (value >> 1) as i64 ^ -((value & 1) as i64);
+            }
+            // Behind the rest of the header, which is short, come the bytes.
+            let len = numbers[2] as usize;
+            let body = (at..at + 24).find(|from| {
+                bytes
+                    .get(*from..from + len)
+                    .is_some_and(|page| crc32fast::hash(page) as i32 == numbers[3] as i32)
+            });
+            at = body.expect("its checksum fits") + len;
+            pages += 1;
+        }
+    }
+    assert!(pages > 20, "{pages}");
+}

@@ -26,9 +26,9 @@ impl RateScale {
         }
     }
 
-    /// Access rate of a region in Hz.
+    /// Access rate of a region in Hz: no more than one access a sampling interval, whatever a file says.
     pub fn hz(self, region: &RegionSnapshot) -> f64 {
-        region.accesses_bp() as f64 * self.hz_per_bp
+        (region.accesses_bp() as f64).min(self.max_bp.unwrap_or(f64::INFINITY)) * self.hz_per_bp
     }
 
     /// Hz of one of [`RegionSnapshot::accesses_bp`].
@@ -118,6 +118,21 @@ mod tests {
         assert!((scale.hz(&region(20)) - 200.0).abs() < 1e-9);
         assert!((scale.max_hz().unwrap() - 200.0).abs() < 1e-9);
         assert!((scale.hz(&region(7)) - region(7).rate_hz(5_000_000, 20)).abs() < 1e-9);
+    }
+
+    #[test]
+    fn no_rate_is_above_one_access_a_sampling_interval() {
+        let snapshot = |max_nr_accesses, sample_ns| Snapshot {
+            end_ns: 200_000_000,
+            sample_ns,
+            max_nr_accesses,
+            ..Snapshot::default()
+        };
+        // Of 10 samples of 10 ms no more than 10 can have seen an access: files of others say otherwise now and then.
+        for (nr, hz) in [(3, 30.0), (10, 100.0), (15, 100.0)] {
+            assert!((RateScale::of(&snapshot(10, 10_000_000)).hz(&region(nr)) - hz).abs() < 1e-9, "{nr}");
+        }
+        assert!((RateScale::of(&snapshot(0, 0)).hz(&region(40)) - 200.0).abs() < 1e-9, "where nobody knows");
     }
 
     #[test]

@@ -4,11 +4,13 @@
 //! of addresses: how many byte-seconds of it were monitored and how much heat was seen there, so that joining segments,
 //! like DAMON's own merging, loses resolution but no heat: the sums stay what they were.
 
+mod gather;
 mod pile;
 
+pub(crate) use gather::Gather;
 pub(crate) use pile::Pile;
 
-use crate::rate::{BP, RateScale, interval_ns};
+use crate::rate::{BP, RateScale};
 use isotherm_damon::{AddrRange, RegionSnapshot, Snapshot, TargetId};
 use std::cmp::Ordering;
 
@@ -69,6 +71,15 @@ impl Segment {
         if seen + unknown > 0.0 { seen / (seen + unknown) } else { 1.0 - self.unknown_share() }
     }
 
+    /// The same where it was only told in this share of the time what is there, above 0, and had been the same in the rest, in which
+    /// it was unknown what it is rather than seen.
+    pub fn as_when_told(&self, share: f64) -> Self {
+        let all = self.seen + self.unknown;
+        let more = (((self.absent + self.empty) / share).min(all) - self.absent - self.empty).max(0.0);
+        let of_unknown = more.min((self.unknown - self.absent).max(0.0));
+        Self { absent: self.absent + of_unknown, empty: self.empty + more - of_unknown, ..*self }
+    }
+
     /// Mean access rate while monitored and known, Hz.
     pub fn rate_hz(&self) -> f64 {
         if self.seen > 0.0 { self.heat / self.seen } else { 0.0 }
@@ -127,90 +138,6 @@ impl Segment {
     fn order(&self, other: &Self) -> Ordering {
         (self.target, self.range.start).cmp(&(other.target, other.range.start))
     }
-}
-
-/// Replaces `out` by the segments of `snapshot`, sorted and disjoint, neighbours of equal count and age joined, but for what
-/// is there and what is not. Each stands for so many `seconds`. More than `most` are reduced to as many, as [`reduce`] does with gaps
-/// of at most `widest`; returns the heat lost with them.
-pub(crate) fn of_snapshot(
-    snapshot: &Snapshot,
-    seconds: f64,
-    mut wanted: impl FnMut(TargetId) -> bool,
-    (most, widest): (usize, u64),
-    out: &mut Vec<Segment>,
-) -> f64 {
-    out.clear();
-    let (mut lost, mut in_order) = (0.0, true);
-    let scale = RateScale::of(snapshot);
-    let (start, end) = interval_ns(snapshot);
-    let aggr_s = match snapshot.sample_ns.saturating_mul(u64::from(snapshot.max_nr_accesses)) {
-        0 => (end - start) as f64 / crate::units::SECOND_NS,
-        ns => ns as f64 / crate::units::SECOND_NS,
-    };
-    for target in &snapshot.targets {
-        if !wanted(target.id) {
-            continue;
-        }
-        let mut previous = None;
-        for region in &target.regions {
-            if region.range.is_empty() {
-                continue;
-            }
-            let monitored = region.range.size() as f64 * seconds;
-            // All of it exactly, or rounding would leave a trace of what is unknown.
-            let seen = monitored * (f64::from(region.seen_bp) / BP).min(1.0);
-            let absent = absent(region);
-            let segment = Segment {
-                target: target.id,
-                range: region.range,
-                size: region.range.size() as f64,
-                seen,
-                unknown: monitored - seen,
-                absent: absent * (monitored - seen),
-                empty: absent * seen,
-                heat: seen * scale.hz(region),
-                aged: seen * f64::from(region.age) * aggr_s,
-            };
-            let there = (region.resident == Some(0), is_sparse(region));
-            let said = (region.accesses_bp(), region.age, region.seen_bp, there);
-            let key = (region.range.start, said);
-            match out.last_mut() {
-                Some(last) if previous == Some(key) => last.absorb(&segment),
-                last => {
-                    in_order &= last.is_none_or(|last| last.order(&segment) != Ordering::Greater);
-                    out.push(segment);
-                }
-            }
-            previous = Some((region.range.end, said));
-            // All of a million of them at once would take a hundred megabytes.
-            if in_order && out.len() >= most.saturating_mul(2) {
-                lost += reduce(out, most, widest);
-                // The last one may be another's now.
-                previous = None;
-            }
-        }
-    }
-    // Recordings of other programs may break the order that a snapshot promises.
-    if !out.is_sorted_by(|a, b| a.order(b) != Ordering::Greater) {
-        out.sort_by(Segment::order);
-    }
-    let mut floor: Option<(TargetId, u64)> = None;
-    for segment in out.iter_mut() {
-        if let Some((target, end)) = floor
-            && target == segment.target
-            && segment.range.start < end
-        {
-            segment.range.start = end.min(segment.range.end);
-        }
-        floor = Some((segment.target, segment.range.end));
-    }
-    out.retain(|s| !s.range.is_empty());
-    if out.len() > most {
-        // Laid over others as they are they would take several times as much.
-        lost += reduce(out, most, widest);
-        out.shrink_to(most);
-    }
-    lost
 }
 
 /// The weight of what could not be observed and is not there, beside that of what was observed: it is known not to be accessed, and

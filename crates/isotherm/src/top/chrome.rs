@@ -11,6 +11,9 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::widgets::{Block, Clear, Widget};
 
+/// It is said that monitoring comes late when it misses so many of the sampling intervals. A guess: fewer change little.
+const LATE: f64 = 0.05;
+
 /// Lines of the head on a screen of this height.
 pub fn head_lines(height: u16) -> u16 {
     match height {
@@ -38,6 +41,9 @@ pub fn head(
     let mut mark = head.over.as_ref().map_or_else(String::new, |over| format!("OVER: {over} "));
     if state.paused.is_some() {
         mark.push_str("PAUSED ");
+    }
+    if let Some(share) = head.missed.filter(|share| *share >= LATE) {
+        mark.push_str(&format!("LATE {:.0} % ", share * 100.0));
     }
     let since = head.kept.map_or(0, |(_, last)| last.saturating_sub(head.started_ns));
     let right = format!("{mark}{}", format_time(since / 1_000_000_000 * 1_000_000_000));
@@ -70,7 +76,12 @@ pub fn head(
         let sum = process.map_or(head.sum, |(process, _)| process.figures);
         let size = |column| {
             let bytes = value(sum.as_ref(), column, state.window.min(2), state.cold.min(2));
-            bytes.map_or_else(|| "?".to_owned(), format_size)
+            let at_least = sum.and_then(|sum| sum.resident_at_least()).filter(|_| column == Column::Resident);
+            match (bytes, at_least) {
+                (Some(bytes), _) => format_size(bytes),
+                (None, Some(told)) => format!("{}+", format_size(told)),
+                (None, None) => "?".to_owned(),
+            }
         };
         let text = format!(
             "{} {}, hot {}, cold {} {}, unknown {}, resident {}",
@@ -189,7 +200,7 @@ const HELP: [&str; 22] = [
     "Enter       open a process; show a mapping in the heatmap",
     "Esc         back: the hot areas, then the list          q  quit",
     "s S r       sort by the next, previous column; reverse (click a head)",
-    "/           filter by name, command or pid; Esc ends it",
+    "/           filter by pid or any part of the command line; Esc ends it",
     "u  c        window of the working set; since when memory is cold",
     "p Space     pause: all is shown as of this moment; watching goes on",
     "w           write what is kept to FILE.rec (isotherm report reads",
@@ -198,11 +209,11 @@ const HELP: [&str; 22] = [
     "         [ ] longer, shorter columns   Left Right past   n now",
     "         Tab both parts, one of them    a click says what is there",
     "Ctrl-L      draw anew                           Ctrl-Z suspend",
-    "",
+    "LATE 9 %    so many sampling intervals were missed: rates read too low",
     "WS          working set: bytes accessed at least once within 1, 10, 60 s",
     "HOT         accessed at a tenth of the highest rate and more",
     "COLD        resident, known not to be accessed for so long",
-    "?           not watched for so long yet, or not known",
+    "?  +        not known, or not for so long yet; more may be there",
     "UNKNOWN     could not be observed: it is not cold",
     "TREND       working set (1 s), a bar a second, against its own highest",
     "Rows count shared memory in each process, the head counts it once.",

@@ -29,6 +29,8 @@ pub struct Head {
     pub lost: u64,
     /// Of the last ten seconds together.
     pub cost: Option<Cost>,
+    /// Share of the sampling intervals of that time that were missed.
+    pub missed: Option<f64>,
     pub started_ns: u64,
     /// What is kept, ns.
     pub kept: Option<(u64, u64)>,
@@ -50,6 +52,7 @@ impl Head {
             snapshots: model.snapshots,
             lost: model.lost,
             cost: model.recent_cost(),
+            missed: model.recent_missed(),
             started_ns: model.header.started_ns,
             kept: model.kept(),
             over: model.over.clone(),

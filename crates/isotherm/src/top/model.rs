@@ -198,6 +198,17 @@ impl Model {
         Some(Cost { cpu_ns, wall_ns, ..last })
     }
 
+    /// Share of the sampling intervals of that time that were missed since the monitor came late; none where it is not known.
+    pub fn recent_missed(&self) -> Option<f64> {
+        let last = self.cost?;
+        let recent =
+            self.costs.iter().rev().take_while(|cost| last.time_ns.saturating_sub(cost.time_ns) < COST_NS);
+        let (missed, wall_ns) =
+            recent.fold((0, 0), |(n, wall), cost| (n + cost.counters.samples_missed, wall + cost.wall_ns));
+        let intervals = wall_ns as f64 / (self.header.attrs.sample_us as f64 * 1000.0);
+        (intervals > 0.0 && intervals.is_finite()).then(|| (missed as f64 / intervals).min(1.0))
+    }
+
     /// Has the figures of processes be those of the last snapshot.
     pub fn add_up(&mut self) {
         let stock = self.holdings.stock();

@@ -15,7 +15,7 @@ pub(super) const MAX_PAGE: usize = 64 << 20;
 const MAX_HEADER: usize = 64 << 10;
 
 const UNCOMPRESSED: i64 = 0;
-const ZSTD: i64 = 6;
+pub(super) const ZSTD: i64 = 6;
 
 const PLAIN: i64 = 0;
 const PLAIN_DICTIONARY: i64 = 2;
@@ -67,6 +67,8 @@ struct Header {
     kind: i64,
     plain_len: u64,
     len: u64,
+    /// Checksum of the page as it stands in the file.
+    crc: Option<i64>,
     rows: u64,
     encoding: i64,
     /// Of version 2.
@@ -80,6 +82,7 @@ pub(super) struct Pages<'a> {
     at: u64,
     end: u64,
     codec: i64,
+    displaced: bool,
     kind: Kind,
     decompressor: Decompressor<'static>,
     raw: Vec<u8>,
@@ -95,6 +98,7 @@ impl<'a> Pages<'a> {
             at: chunk.offset,
             end: sane(chunk.offset.checked_add(chunk.len))?,
             codec: chunk.codec,
+            displaced: chunk.displaced,
             kind,
             decompressor: Decompressor::new()?,
             raw: Vec::new(),
@@ -103,7 +107,8 @@ impl<'a> Pages<'a> {
 
     /// Where the next page begins, to go on later.
     pub(super) const fn rest(&self) -> ChunkAt {
-        ChunkAt { offset: self.at, len: self.end.saturating_sub(self.at), codec: self.codec }
+        let (codec, displaced) = (self.codec, self.displaced);
+        ChunkAt { offset: self.at, len: self.end.saturating_sub(self.at), codec, displaced }
     }
 
     pub(super) fn next(&mut self) -> Result<Option<Page>> {
@@ -127,6 +132,16 @@ impl<'a> Pages<'a> {
         }
         self.raw.resize(len, 0);
         self.file.read_exact_at(&mut self.raw, from)?;
+        // Other programs that copy a file lay it out anew, without checksums.
+        if self.displaced && header.crc.is_some() {
+            return Err(Fault::Bad(
+                "its end, which tells where columns lie, is damaged: its checksum does not fit",
+            ));
+        }
+        // Files of earlier versions have no checksums.
+        if header.crc.is_some_and(|crc| crc as u32 != crc32fast::hash(&self.raw)) {
+            return Err(Fault::Bad("a page is damaged: its checksum does not fit"));
+        }
         self.page(&header, plain_len).map(Some)
     }
 
@@ -181,6 +196,7 @@ fn page_header(thrift: &mut Thrift<'_>) -> Option<Header> {
             (1, I32) => header.kind = thrift.int()?,
             (2, I32) => header.plain_len = thrift.size()?,
             (3, I32) => header.len = thrift.size()?,
+            (4, I32) => header.crc = Some(thrift.int()?),
             (5 | 7, STRUCT) => {
                 let mut last = 0;
                 while let Some((number, kind)) = thrift.field(&mut last)? {

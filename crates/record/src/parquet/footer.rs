@@ -1,7 +1,9 @@
 //! What the end of a file says: its columns, its metadata, and where each group's chunks lie. Groups are read one at a
 //! time from the bytes of the footer: of a file of a million groups no list is made.
 
+use super::chunk::ZSTD;
 use super::thrift::{BINARY, I32, I64, LIST, STRUCT, Thrift};
+use parquet::file::metadata::RowGroupMetaData;
 
 /// The columns that are read back, in the order of the module `read`.
 pub(super) const COLUMNS: [&str; 13] = [
@@ -48,6 +50,8 @@ pub(super) struct ChunkAt {
     pub(super) offset: u64,
     pub(super) len: u64,
     pub(super) codec: i64,
+    /// Chunks do not lie where the writer says that it put them: see [`Layout`].
+    pub(super) displaced: bool,
 }
 
 /// A row group.
@@ -57,10 +61,56 @@ pub(super) struct GroupAt {
     pub(super) chunks: [ChunkAt; NR_COLUMNS],
 }
 
+/// Checksum of where the columns of all groups lie, and of what type they are. The checksum of a page does not tell of which column it is.
+#[derive(Default)]
+pub(super) struct Layout(crc32fast::Hasher);
+
+impl Layout {
+    /// Adds a group, and of what type its columns are.
+    pub(super) fn add(&mut self, group: &GroupAt, kinds: &[Option<Kind>; NR_COLUMNS]) {
+        self.0.update(&group.rows.to_le_bytes());
+        for kind in kinds.iter().copied().map(Option::unwrap_or_default) {
+            self.0.update(&[kind.physical as u8, u8::from(kind.optional)]);
+        }
+        for chunk in &group.chunks {
+            for number in [chunk.offset, chunk.len, chunk.codec.cast_unsigned()] {
+                self.0.update(&number.to_le_bytes());
+            }
+        }
+    }
+
+    pub(super) fn finish(self) -> u32 {
+        self.0.finalize()
+    }
+}
+
+impl GroupAt {
+    /// What the library says of a group that it wrote, and of what type its columns are.
+    pub(super) fn written(metadata: &RowGroupMetaData) -> (Self, [Option<Kind>; NR_COLUMNS]) {
+        let size = |n: i64| u64::try_from(n).unwrap_or(0);
+        let mut group = Self { rows: size(metadata.num_rows()), ..Self::default() };
+        let mut kinds = [None; NR_COLUMNS];
+        for column in metadata.columns() {
+            let of = column.column_descr();
+            if let Some(index) = index_of(of.name().as_bytes()) {
+                let (offset, len) = column.byte_range();
+                group.chunks[index] = ChunkAt { offset, len, codec: ZSTD, displaced: false };
+                kinds[index] = Some(Kind {
+                    physical: of.physical_type() as i64,
+                    optional: of.self_type().is_optional(),
+                });
+            }
+        }
+        (group, kinds)
+    }
+}
+
 /// The footer of a file.
 #[derive(Debug)]
 pub(super) struct Footer {
     bytes: Vec<u8>,
+    /// Its groups do not lie where the writer put them.
+    displaced: bool,
     kinds: [Option<Kind>; NR_COLUMNS],
     /// Where the next group's entry begins, and how many are left.
     next: usize,
@@ -103,7 +153,27 @@ impl Footer {
                 (_, kind) => thrift.skip(kind)?,
             }
         }
-        Some(Self { kinds, next, left, pairs, bytes })
+        let mut footer = Self { kinds, next, left, pairs, bytes, displaced: false };
+        if let Some(layout) = footer.checksum(2) {
+            footer.displaced = footer.layout().as_deref() != Some(layout);
+        }
+        Some(footer)
+    }
+
+    /// The `nth` of the checksums that the writer left, as text.
+    pub(super) fn checksum(&self, nth: usize) -> Option<&[u8]> {
+        Some(self.value(super::KEY_CRC)?.split(|byte| *byte == b' ').nth(nth).unwrap_or_default())
+    }
+
+    /// The same of the groups as the footer has them; `None` where it makes no sense.
+    fn layout(&self) -> Option<Vec<u8>> {
+        let (mut at, mut layout) = (self.next, Layout::default());
+        for _ in 0..self.left {
+            let (group, next) = self.group_at(at)?;
+            at = next;
+            layout.add(&group, &self.kinds);
+        }
+        Some(super::hex(layout.finish()).into_bytes())
     }
 
     /// The columns that are not there, if any.
@@ -183,7 +253,7 @@ impl Footer {
                     let (len, _) = thrift.list()?;
                     for _ in 0..len {
                         if let Some((index, chunk)) = column_chunk(&mut thrift)? {
-                            group.chunks[index] = chunk;
+                            group.chunks[index] = ChunkAt { displaced: self.displaced, ..chunk };
                         }
                     }
                 }

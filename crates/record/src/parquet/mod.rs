@@ -10,7 +10,8 @@
 //! All that a recording holds comes back. The header is JSON in the file's key-value metadata (`isotherm.header`), and so
 //! are, for people, the first targets (`isotherm.targets`). Any other item stands in the column `isotherm_items` of a row
 //! of the first snapshot after it, as a line `kind JSON` with the kinds of the `.rec` format; elsewhere that column is
-//! null, which costs nothing. What no snapshot follows is in the metadata (`isotherm.items`). Where [`GROUP_ITEMS`] of text
+//! null, which costs nothing. What no snapshot follows is in the metadata (`isotherm.items`; `isotherm.crc32` has the checksums of
+//! header, items, and of where columns lie). Where [`GROUP_ITEMS`] of text
 //! gather before a row comes, as in a control group that stays empty for days, they are a row group without rows: the
 //! dictionary of its `isotherm_items` is the text. Two kinds more:
 //! ```text
@@ -19,8 +20,8 @@
 //! ```
 //!
 //! # Why pages are encoded here
-//! The `parquet` crate writes the file, its metadata and its page headers; what stands in a page is encoded by the module
-//! `pages`. In a recording ten columns of 22 change once a snapshot and not once a row, `nr_accesses`, its basis points
+//! The `parquet` crate writes the file and its metadata; pages are encoded by the module `pages`, with their headers, since the crate's
+//! have no checksums. In a recording ten columns of 22 change once a snapshot and not once a row, `nr_accesses`, its basis points
 //! and the rate are one number in three units, and so are both ages. The crate's own column writers take each value by
 //! itself: with them the same file takes several times as long.
 //!
@@ -95,6 +96,12 @@ const ANON: &str = "[anon]";
 const KEY_HEADER: &str = "isotherm.header";
 const KEY_TARGETS: &str = "isotherm.targets";
 const KEY_ITEMS: &str = "isotherm.items";
+/// Checksums of what header and items say, and of where the groups' columns lie, in that order: CRC-32, hexadecimal.
+const KEY_CRC: &str = "isotherm.crc32";
+
+fn hex(crc: u32) -> String {
+    format!("{crc:08x}")
+}
 
 /// Most targets listed in the metadata.
 const MAX_LISTED: usize = 4096;

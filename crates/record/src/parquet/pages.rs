@@ -3,12 +3,10 @@
 
 use bytes::Bytes;
 use parquet::basic::{Compression, Encoding, ZstdLevel};
-use parquet::column::page::{CompressedPage, Page, PageWriter};
 use parquet::column::writer::ColumnCloseResult;
 use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::file::statistics::Statistics;
-use parquet::file::writer::{SerializedPageWriter, TrackedWrite};
 use parquet::schema::types::ColumnDescPtr;
 use zstd::bulk::Compressor;
 
@@ -130,38 +128,22 @@ impl Encoder {
 
     /// A column from its pages.
     pub(super) fn chunk(&self, column: &ColumnDescPtr, data: &Data<'_>) -> Result<Chunk> {
-        let mut sink = TrackedWrite::new(Vec::new());
-        let mut writer = SerializedPageWriter::new(&mut sink);
+        let mut bytes = Vec::new();
         let mut plain_len = 0;
         if let Some(dictionary) = data.dictionary {
-            let page = Page::DictionaryPage {
-                buf: dictionary.bytes.clone(),
-                num_values: data.distinct as u32,
-                encoding: Encoding::PLAIN,
-                is_sorted: false,
-            };
-            plain_len +=
-                writer.write_page(CompressedPage::new(page, dictionary.plain_len))?.uncompressed_size;
+            plain_len += put_page(&mut bytes, PageKind::Dictionary, dictionary, data.distinct);
         }
-        let encoding = if data.dictionary.is_some() { Encoding::RLE_DICTIONARY } else { Encoding::PLAIN };
-        let mut first = None;
+        let first = bytes.len();
+        let kind = PageKind::Data(match data.dictionary {
+            Some(_) => Encoding::RLE_DICTIONARY,
+            None => Encoding::PLAIN,
+        });
         let mut total_rows = 0;
         for (packed, rows) in data.pages {
-            let page = Page::DataPage {
-                buf: packed.bytes.clone(),
-                num_values: *rows as u32,
-                encoding,
-                def_level_encoding: Encoding::RLE,
-                rep_level_encoding: Encoding::RLE,
-                statistics: None,
-            };
-            let written = writer.write_page(CompressedPage::new(page, packed.plain_len))?;
-            first.get_or_insert(written.offset);
-            plain_len += written.uncompressed_size;
+            plain_len += put_page(&mut bytes, kind, packed, *rows);
             total_rows += rows;
         }
-        writer.close()?;
-        let bytes = sink.into_inner()?;
+        let first = if data.pages.is_empty() { 0 } else { first };
         let mut metadata = ColumnChunkMetaData::builder(column.clone())
             .set_compression(Compression::ZSTD(ZstdLevel::default()))
             .set_encodings(if data.dictionary.is_some() {
@@ -172,7 +154,7 @@ impl Encoder {
             .set_num_values(total_rows as i64)
             .set_total_compressed_size(bytes.len() as i64)
             .set_total_uncompressed_size(plain_len as i64)
-            .set_data_page_offset(first.unwrap_or(0) as i64)
+            .set_data_page_offset(first as i64)
             .set_dictionary_page_offset(data.dictionary.map(|_| 0));
         if let Some(statistics) = &data.statistics {
             metadata = metadata.set_statistics(statistics.clone());
@@ -187,6 +169,59 @@ impl Encoder {
         };
         Ok(Chunk { bytes: bytes.into(), close })
     }
+}
+
+/// What a page holds.
+#[derive(Clone, Copy)]
+enum PageKind {
+    /// Values, and how they are encoded.
+    Data(Encoding),
+    Dictionary,
+}
+
+/// Appends a page of `values` values behind its header: `PageHeader` of the format's `parquet.thrift`, in Thrift's compact protocol.
+/// Returns how long both are before compression.
+///
+/// The `parquet` crate writes no checksums; so a flipped bit in a page would be read as another value. They are CRC-32 of what is
+/// in the file, as the format wants it.
+fn put_page(out: &mut Vec<u8>, kind: PageKind, packed: &Packed, values: usize) -> usize {
+    /// Type codes of the protocol, below the distance from the number of the field before.
+    const FALSE: u8 = 2;
+    const I32: u8 = 5;
+    const STRUCT: u8 = 12;
+    fn put_i32(out: &mut Vec<u8>, value: i32) {
+        out.push(1 << 4 | I32);
+        put_varint(out, u64::from((value << 1 ^ value >> 31) as u32));
+    }
+    let start = out.len();
+    // Neither is above 2^31: pages have a limit far below that.
+    let (plain_len, len) = (packed.plain_len as i32, packed.bytes.len() as i32);
+    put_i32(out, if matches!(kind, PageKind::Dictionary) { 2 } else { 0 });
+    put_i32(out, plain_len);
+    put_i32(out, len);
+    put_i32(out, crc32fast::hash(&packed.bytes) as i32);
+    match kind {
+        PageKind::Data(encoding) => {
+            out.push(1 << 4 | STRUCT);
+            put_i32(out, values as i32);
+            put_i32(out, encoding as i32);
+            // Definition and repetition levels.
+            put_i32(out, Encoding::RLE as i32);
+            put_i32(out, Encoding::RLE as i32);
+        }
+        PageKind::Dictionary => {
+            out.push(3 << 4 | STRUCT);
+            put_i32(out, values as i32);
+            put_i32(out, Encoding::PLAIN as i32);
+            // Not sorted.
+            out.push(1 << 4 | FALSE);
+        }
+    }
+    // Two ends of structures.
+    out.extend_from_slice(&[0, 0]);
+    let header_len = out.len() - start;
+    out.extend_from_slice(&packed.bytes);
+    header_len + packed.plain_len
 }
 
 /// The least and the greatest of some values, as the format wants them told: `nulls` are counted beside.

@@ -2,7 +2,7 @@
 
 use super::chunk::{Fault, MAX_PAGE, Numbers, Texts, numbers};
 use super::footer::{COLUMNS, Footer, GroupAt, IDLE, ITEMS, SAMPLE_NS};
-use super::{Bare, KEY_HEADER, KEY_ITEMS};
+use super::{Bare, KEY_CRC, KEY_HEADER, KEY_ITEMS, hex};
 use crate::rec::{MAX_REGIONS, Notes};
 use crate::{Error, Format, Header, Item, ItemReader, Warning};
 use isotherm_damon::{AddrRange, RegionSnapshot, Snapshot, TargetId, TargetSnapshot};
@@ -43,6 +43,11 @@ pub(crate) struct Reader {
     unknown: u64,
     ended: bool,
     warnings: Vec<Warning>,
+}
+
+/// Whether the `nth` of the writer's checksums, if there is any, is that of `text`.
+fn fits(footer: &Footer, nth: usize, text: &[u8]) -> bool {
+    footer.checksum(nth).is_none_or(|crc| *crc == *hex(crc32fast::hash(text)).as_bytes())
 }
 
 /// A row group in memory.
@@ -134,7 +139,11 @@ impl Reader {
         file.read_exact_at(&mut footer, tail_at + 4 - footer_len).map_err(io)?;
         let footer = Footer::parse(footer);
         let footer = footer.ok_or_else(|| malformed("its end, which tells what it holds, makes no sense"))?;
-        let missing = footer.missing();
+        let mut missing = footer.missing();
+        // Files of earlier versions have neither.
+        if footer.value(KEY_CRC).is_some() && !footer.has(IDLE) {
+            missing.push("idle");
+        }
         if !missing.is_empty() {
             return Err(Error::Unsupported {
                 file: name,
@@ -150,7 +159,8 @@ impl Reader {
                 nth + 1
             )));
         }
-        let header = footer.value(KEY_HEADER).map(serde_json::from_slice);
+        let header =
+            footer.value(KEY_HEADER).filter(|text| fits(&footer, 0, text)).map(serde_json::from_slice);
         let mut warnings = Vec::new();
         let header = match header {
             Some(Ok(header)) => header,
@@ -207,7 +217,13 @@ impl Reader {
                     }
                     None if self.building.is_some() => return self.built(),
                     None if !std::mem::replace(&mut self.tail, true) => {
-                        self.text = self.footer.value(KEY_ITEMS).unwrap_or_default().to_vec();
+                        let items = self.footer.value(KEY_ITEMS).unwrap_or_default();
+                        if !fits(&self.footer, 1, items) {
+                            return Err(Fault::Bad(
+                                "what it says behind its last snapshot is damaged: its checksum does not fit",
+                            ));
+                        }
+                        self.text = items.to_vec();
                         self.at = 0;
                         continue;
                     }

@@ -1,11 +1,12 @@
 //! Writing: gathers rows, has them encoded, puts them into the file.
 
 use super::columns::Columns;
+use super::footer::{GroupAt, Layout};
 use super::group::{Group, Head, Names, Target, Who};
 use super::pages::Chunk;
 use super::pool::Pool;
 use super::{Bare, GROUP_ITEMS, GROUP_ROWS, MAX_CELL, MAX_LISTED, SCHEMA, SPAN_NS, SPAN_ROWS};
-use super::{KEY_HEADER, KEY_ITEMS, KEY_TARGETS};
+use super::{KEY_CRC, KEY_HEADER, KEY_ITEMS, KEY_TARGETS, hex};
 use crate::rec::Notes;
 use crate::{Error, Header, Item, ItemWriter, TargetInfo};
 use isotherm_damon::Snapshot;
@@ -37,6 +38,7 @@ pub(crate) struct Writer<W: Write + Send> {
     pending_len: usize,
     index: u64,
     group: Group,
+    layout: Layout,
 }
 
 impl<W: Write + Send> Writer<W> {
@@ -67,6 +69,7 @@ impl<W: Write + Send> Writer<W> {
             pending_len: 0,
             index: 0,
             group: Group::default(),
+            layout: Layout::default(),
         })
     }
 
@@ -198,12 +201,15 @@ impl<W: Write + Send> Writer<W> {
 
     fn append(&mut self, chunks: parquet::errors::Result<Vec<Chunk>>) -> Result<(), Error> {
         let Some(output) = &mut self.output else { return Ok(()) };
+        let layout = &mut self.layout;
         let append = |chunks: Vec<Chunk>| {
             let mut group = output.next_row_group()?;
             for Chunk { bytes, close } in chunks {
                 group.append_column(&bytes, close)?;
             }
-            group.close().map(|_| ())
+            let (group, kinds) = GroupAt::written(&*group.close()?);
+            layout.add(&group, &kinds);
+            Ok(())
         };
         chunks.and_then(append).map_err(|e| failed(&self.file, e))
     }
@@ -225,8 +231,12 @@ impl<W: Write + Send> Writer<W> {
         }
         let Some(mut output) = self.output.take() else { return Ok(()) };
         let items = std::mem::take(&mut self.pending).concat();
+        let header = self.json(&self.header)?;
+        let [of_header, of_items] = [&header, &items].map(|text| crc32fast::hash(text.as_bytes()));
+        let crc = [of_header, of_items, std::mem::take(&mut self.layout).finish()].map(hex).join(" ");
         for (key, value) in [
-            (KEY_HEADER, self.json(&self.header)?),
+            (KEY_CRC, crc),
+            (KEY_HEADER, header),
             (KEY_TARGETS, self.json(&self.listed)?),
             (KEY_ITEMS, items),
         ] {

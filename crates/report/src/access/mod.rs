@@ -16,18 +16,23 @@ use crate::heatmap::UnknownWord;
 use crate::names::NameBook;
 use crate::provenance::{Provenance, Reading};
 use crate::rate::{BP, RateScale, interval_ns};
-use crate::segments::{self, Pile, Segment};
+use crate::segments::{Gather, Pile, Segment};
 use crate::space::{Space, is_object};
 use crate::units::{SECOND_NS, counted};
 use isotherm_damon::{AddrRange, RegionSnapshot, Snapshot, TargetId, TargetSnapshot};
 use isotherm_record::Item;
 use rows::{Adding, Rows};
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 use totals::Sum;
 
 /// Segments an aggregate is reduced to; above it, neighbours of similar rate are joined.
 const MAX_SEGMENTS: usize = 4096;
+
+/// Of memory of which it was known for this share of the time what is resident, it is taken to have been the same in the rest. A new
+/// process does not tell what it has before the first look at it, nor then anybody what is resident of the files that it maps: a
+/// second, of each. A guess.
+const MOSTLY_TOLD: f64 = 0.5;
 
 /// Segments that a snapshot is reduced to before it is added: many more than are left in the end.
 const MOST_AT_ONCE: usize = 16 * MAX_SEGMENTS;
@@ -96,8 +101,8 @@ pub struct AccessAnalysis {
     spare: Vec<Segment>,
     /// Time covered and number of the snapshots selected.
     covered: Option<(u64, u64)>,
-    /// Targets of an aggregate of which it is not always known what is resident.
-    unsaid: HashSet<TargetId>,
+    /// Of the targets of an aggregate: byte-seconds of which it is known what is resident, and all.
+    told: HashMap<TargetId, (f64, f64)>,
     snapshots: u64,
     ceiling_hz: Option<f64>,
 }
@@ -120,7 +125,7 @@ impl AccessAnalysis {
             pile: Pile::default(),
             spare: Vec::new(),
             covered: None,
-            unsaid: HashSet::new(),
+            told: HashMap::new(),
             snapshots: 0,
             ceiling_hz: None,
         }
@@ -161,16 +166,24 @@ impl AccessAnalysis {
         }
         let seconds = (shared_end - shared_start) as f64 / SECOND_NS;
         let wanted = wanted(&self.options);
-        match self.options.by {
-            Grouping::Target => self.space.by_target(snapshot, wanted, &mut self.mapped),
-            Grouping::Object => self.space.by_object(snapshot, wanted, &mut self.mapped),
-        }
-        for target in &self.mapped.targets {
-            if target.regions.iter().any(|region| region.resident.is_none()) {
-                self.unsaid.insert(target.id);
+        let (told, mut gather) =
+            (&mut self.told, Gather::new((MOST_AT_ONCE, u64::MAX), std::mem::take(&mut self.spare)));
+        let piece = |mapped: &Snapshot| {
+            for target in &mapped.targets {
+                let (told, all) = told.entry(target.id).or_default();
+                for region in &target.regions {
+                    let bytes = region.range.size() as f64 * seconds;
+                    *told += if region.resident.is_some() { bytes } else { 0.0 };
+                    *all += bytes;
+                }
             }
+            gather.add(mapped, seconds, |_| true);
+        };
+        match self.options.by {
+            Grouping::Target => self.space.each_by_target(snapshot, wanted, &mut self.mapped, piece),
+            Grouping::Object => self.space.each_by_object(snapshot, wanted, &mut self.mapped, piece),
         }
-        segments::of_snapshot(&self.mapped, seconds, |_| true, (MOST_AT_ONCE, u64::MAX), &mut self.spare);
+        (self.spare, _) = gather.finish();
         let targets = Vec::new();
         self.held = Snapshot { targets, ..*snapshot };
         self.pile.add(&self.spare, 2 * MAX_SEGMENTS);
@@ -330,16 +343,25 @@ impl AccessAnalysis {
     /// The segments of the selected time.
     fn aggregate(&self, segments: &[Segment], rows: &mut Rows) {
         let hz_per_bp = RateScale::of(&self.held).hz_per_bp();
+        let told_share = |target: &TargetId| match self.told.get(target) {
+            Some((told, all)) if *all > 0.0 => told / all,
+            _ => 0.0,
+        };
         let row = |s: &Segment| {
+            let told = told_share(&s.target);
+            let is_told = told >= MOSTLY_TOLD;
+            let s = &if is_told { s.as_when_told(told) } else { *s };
             let seen = s.seen_share();
             let there = (s.size * s.there_share()).round() as u64;
-            let hz = (s.seen > 0.0).then(|| s.rate_hz());
+            // What never was there, as long as that was told, was not accessed in the moments in which it was not.
+            let never = is_told && there == 0;
+            let hz = (s.seen > 0.0).then(|| if never { 0.0 } else { s.rate_hz() });
             let row = AccessRegion {
                 target: s.target.0,
                 start: s.range.start,
                 end: s.range.end,
                 size: s.size.round() as u64,
-                resident: (!self.unsaid.contains(&s.target)).then_some(there),
+                resident: is_told.then_some(there),
                 mapping: self.name(s.target, s.range),
                 nr_accesses: None,
                 rate_hz: hz,
@@ -348,7 +370,7 @@ impl AccessAnalysis {
                 exposure: None,
                 age_ns: (s.age_s() * SECOND_NS).round() as u64,
             };
-            let bp = (s.rate_hz() / hz_per_bp).round();
+            let bp = (hz.unwrap_or(0.0) / hz_per_bp).round();
             let region = RegionSnapshot {
                 range: s.range,
                 nr_accesses: (bp / BP) as u32,

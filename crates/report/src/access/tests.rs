@@ -382,3 +382,37 @@ fn the_sum_of_one_row_is_the_row() {
         }
     }
 }
+
+/// One that has just begun does not say for a moment what it has of the buffers that all map, and guesses have it access all of them.
+#[test]
+fn a_newborn_process_does_not_hide_what_is_resident() {
+    let selection = Selection::Between(Duration::ZERO, Duration::MAX);
+    let options = AccessOptions { by: Grouping::Object, selection, ..AccessOptions::default() };
+    let mut analysis = AccessAnalysis::new(options);
+    for target in [1, 2] {
+        let buffers = mapping(0, 100 * MIB, "rw-s", "/dev/shm/buffers", 7, 0);
+        analysis.note(&mappings(target, vec![buffers]));
+    }
+    for i in 0..100 {
+        let there =
+            |start, end, nr, resident| RegionSnapshot { resident: Some(resident), ..region(start, end, nr) };
+        let regions = vec![there(0, 10 * MIB, 2, 10 * MIB), there(10 * MIB, 100 * MIB, 0, 0)];
+        let mut next = snapshot(i, 1, regions);
+        if let Some(fresh) = match i {
+            50 => Some(unknown(0, 100 * MIB)),
+            51 => Some(region(0, 100 * MIB, 1)),
+            _ => None,
+        } {
+            next.targets.push(TargetSnapshot::new(TargetId(2), vec![fresh]));
+        }
+        analysis.snapshot(&next);
+    }
+    let report = analysis.finish();
+    let [buffers] = &report.targets[..] else { panic!("{:?}", report.targets) };
+    let [used, rest] = &buffers.regions[..] else { panic!("{:?}", buffers.regions) };
+    assert_eq!((used.end, used.resident), (10 * MIB, Some(10 * MIB)));
+    assert!(used.rate_hz.is_some_and(|hz| (19.0..21.0).contains(&hz)), "{used:?}");
+    assert!(rest.is_absent(), "nobody ever touched it: {rest:?}");
+    assert_eq!(buffers.totals.absent_bytes, 90 * MIB);
+    assert_eq!(buffers.totals.resident, Some(10 * MIB));
+}

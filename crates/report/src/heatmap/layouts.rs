@@ -45,28 +45,51 @@ impl Layouts {
 
     /// Takes the regions of a snapshot, cut to what is mapped.
     pub fn snapshot(&mut self, snapshot: &Snapshot, names: &NameBook) {
-        let mut runs: Vec<AddrRange> = Vec::new();
+        let mut runs = Runs::default();
+        self.piece(snapshot, names, &mut runs);
+        self.end(names, runs);
+    }
+
+    /// The same of a part of a snapshot: `runs` are those of the last target so far, which may go on. [`Self::end`] ends it.
+    pub fn piece(&mut self, snapshot: &Snapshot, names: &NameBook, runs: &mut Runs) {
         for list in &snapshot.targets {
-            runs_of(&list.regions, &mut runs);
-            if runs.is_empty() {
-                continue;
+            if runs.target != Some(list.id) {
+                self.take(names, runs);
+                runs.target = Some(list.id);
             }
-            if self.targets.len() >= MAX_TARGETS && !self.targets.contains_key(&list.id.0) {
-                continue;
-            }
-            let target = self.targets.entry(list.id.0).or_default();
-            let here = |layout: &Vec<AddrRange>| runs.iter().any(|run| touches(layout, *run));
-            let elsewhere = names.time_ns(list.id).is_none() && !target.layouts.last().is_some_and(here);
-            if std::mem::take(&mut target.left) || elsewhere || target.layouts.is_empty() {
-                target.layouts.push(Vec::new());
-                if target.layouts.len() > MAX_LAYOUTS {
-                    target.layouts.remove(0);
-                }
-            }
-            if let Some(layout) = target.layouts.last_mut() {
-                add(layout, &runs);
+            runs.add(&list.regions);
+        }
+    }
+
+    /// The snapshot is over.
+    pub fn end(&mut self, names: &NameBook, mut runs: Runs) {
+        self.take(names, &mut runs);
+    }
+
+    fn take(&mut self, names: &NameBook, of: &mut Runs) {
+        let mut runs = std::mem::take(&mut of.runs);
+        // Recordings of other programs may break the order that a snapshot promises.
+        if !runs.is_sorted_by_key(|r| r.start) {
+            runs.sort_by_key(|r| r.start);
+        }
+        let Some(id) = of.target.take().filter(|_| !runs.is_empty()) else { return };
+        if self.targets.len() >= MAX_TARGETS && !self.targets.contains_key(&id.0) {
+            return;
+        }
+        let target = self.targets.entry(id.0).or_default();
+        let here = |layout: &Vec<AddrRange>| runs.iter().any(|run| touches(layout, *run));
+        let elsewhere = names.time_ns(id).is_none() && !target.layouts.last().is_some_and(here);
+        if std::mem::take(&mut target.left) || elsewhere || target.layouts.is_empty() {
+            target.layouts.push(Vec::new());
+            if target.layouts.len() > MAX_LAYOUTS {
+                target.layouts.remove(0);
             }
         }
+        if let Some(layout) = target.layouts.last_mut() {
+            add(layout, &runs);
+        }
+        runs.clear();
+        of.runs = runs;
     }
 
     /// The layouts of a target, in the order it had them; none when it is not known.
@@ -75,20 +98,23 @@ impl Layouts {
     }
 }
 
-/// Replaces `runs` by the addresses of regions, those that touch joined.
-fn runs_of(regions: &[RegionSnapshot], runs: &mut Vec<AddrRange>) {
-    runs.clear();
-    for region in regions.iter().filter(|r| !r.range.is_empty()) {
-        match runs.last_mut() {
-            Some(last) if last.end >= region.range.start && last.start <= region.range.start => {
-                last.end = last.end.max(region.range.end);
+/// The addresses of a target's regions, those that touch joined.
+#[derive(Default)]
+pub(super) struct Runs {
+    target: Option<TargetId>,
+    runs: Vec<AddrRange>,
+}
+
+impl Runs {
+    fn add(&mut self, regions: &[RegionSnapshot]) {
+        for region in regions.iter().filter(|r| !r.range.is_empty()) {
+            match self.runs.last_mut() {
+                Some(last) if last.end >= region.range.start && last.start <= region.range.start => {
+                    last.end = last.end.max(region.range.end);
+                }
+                _ => self.runs.push(region.range),
             }
-            _ => runs.push(region.range),
         }
-    }
-    // Recordings of other programs may break the order that a snapshot promises.
-    if !runs.is_sorted_by_key(|r| r.start) {
-        runs.sort_by_key(|r| r.start);
     }
 }
 

@@ -214,7 +214,7 @@ pub struct Heatmap {
     pub origin_ns: u64,
     /// Columns of every panel.
     pub columns: usize,
-    /// Highest rate of a cell, Hz.
+    /// Upper end of the scale, Hz: the highest rate of a cell, but no less than [`LEAST_SCALE_HZ`]; 0 where nothing was accessed.
     pub highest_hz: f64,
     /// Panels from the bottom to the top.
     pub panels: Vec<Panel>,
@@ -265,6 +265,15 @@ impl Heatmap {
         // On a linear scale most of the heat would be next to invisible.
         if low > all / 2.0 { Scale::Sqrt } else { Scale::Linear }
     }
+}
+
+/// Where a scale of rates ends at least, Hz: what sleeps, and is accessed once a minute, is not drawn like what works. A guess:
+/// memory accessed less than once a second is in no working set of a second.
+pub const LEAST_SCALE_HZ: f64 = 1.0;
+
+/// The upper end of a scale for rates up to `hz`.
+pub(crate) fn scale_end(hz: f64) -> f64 {
+    if hz > 0.0 { hz.max(LEAST_SCALE_HZ) } else { 0.0 }
 }
 
 /// How rates become colours.

@@ -299,7 +299,7 @@ fn finish(
 ) -> Heatmap {
     let columns = time.parts();
     let mut panels: Vec<Panel> = grids.iter().map(|grid| grid.panel(columns, names)).collect();
-    let highest_hz = panels.iter().flat_map(Panel::cells).fold(elsewhere_hz, f64::max);
+    let highest_hz = super::scale_end(panels.iter().flat_map(Panel::cells).fold(elsewhere_hz, f64::max));
     for (grid, panel) in grids.iter().zip(&mut panels) {
         grid.mark_unknown(&mut panel.cells, highest_hz);
     }
@@ -474,7 +474,9 @@ mod tests {
         raster = Raster::new(&whole);
         let mut segments = Vec::new();
         for s in &list {
-            crate::segments::of_snapshot(s, 1.0, |_| true, (usize::MAX, 0), &mut segments);
+            let mut gather = crate::segments::Gather::new((usize::MAX, 0), std::mem::take(&mut segments));
+            gather.add(s, 1.0, |_| true);
+            (segments, _) = gather.finish();
             raster.segments(s.start_ns, s.end_ns, &segments);
         }
         let drawn = raster.finish();

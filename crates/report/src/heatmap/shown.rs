@@ -1,12 +1,13 @@
 //! What of a snapshot each area shows: pictures and pages draw it into cells of their own.
 
 use super::Area;
-use crate::space::Space;
+use crate::space::{Space, WIDE};
 use isotherm_damon::{RegionSnapshot, Snapshot, TargetId, TargetSnapshot};
 
 /// Memory to use again.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shown {
+    piece: TargetSnapshot,
     clipped: TargetSnapshot,
     by_object: Snapshot,
 }
@@ -22,7 +23,7 @@ impl Shown {
         area: impl Fn(&G) -> &Area,
         mut draw: impl FnMut(&mut G, &[RegionSnapshot]),
     ) {
-        let Self { clipped, by_object } = self;
+        let Self { piece, clipped, by_object } = self;
         let mut shown = snapshot;
         if grids.iter().any(|grid| area(grid).is_object()) {
             let wanted = |id| targets.is_empty() || targets.contains(&id);
@@ -34,15 +35,25 @@ impl Shown {
             if !grids.iter().any(wanted) {
                 continue;
             }
-            let target = match space.cuts(target.id) && std::ptr::eq(shown, snapshot) {
-                true => {
-                    space.clip(target, clipped);
-                    &*clipped
+            if !space.cuts(target.id) || !std::ptr::eq(shown, snapshot) {
+                for grid in grids.iter_mut().filter(|grid| wanted(grid)) {
+                    draw(grid, &target.regions);
                 }
-                false => target,
-            };
-            for grid in grids.iter_mut().filter(|grid| wanted(grid)) {
-                draw(grid, &target.regions);
+                continue;
+            }
+            // Piece by piece: cells add up what comes.
+            for regions in target.regions.chunks(WIDE) {
+                if regions.len() == target.regions.len() {
+                    space.clip(target, clipped);
+                } else {
+                    piece.id = target.id;
+                    piece.regions.clear();
+                    piece.regions.extend_from_slice(regions);
+                    space.clip(piece, clipped);
+                }
+                for grid in grids.iter_mut().filter(|grid| wanted(grid)) {
+                    draw(grid, &clipped.regions);
+                }
             }
         }
     }

@@ -28,8 +28,10 @@ pub const HOT_SHARE: f64 = 0.1;
 pub struct Figures {
     /// Mapped and monitored.
     pub mapped: u64,
-    /// Of that, present in memory; `null` where the recording does not say.
+    /// Of that, present in memory; `null` where the recording does not say it of all.
     pub resident: Option<u64>,
+    /// Present as far as the recording says; in JSON as `resident_at_least` where that is not all.
+    pub resident_told: u64,
     /// Accessed at least once within a second, at the rates of the last aggregation; 0, and `null` in JSON, where nothing is
     /// known.
     pub ws_1s: u64,
@@ -55,6 +57,8 @@ pub struct Figures {
 struct Known {
     mapped: u64,
     resident: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resident_at_least: Option<u64>,
     ws_1s: Option<u64>,
     ws_10s: Option<u64>,
     ws_60s: Option<u64>,
@@ -69,17 +73,38 @@ impl From<Figures> for Known {
     fn from(figures: Figures) -> Self {
         let [ws_1s, ws_10s, ws_60s] = figures.working_sets();
         let hot = figures.known_hot();
+        let resident_at_least = figures.resident_at_least();
         let Figures { mapped, resident, cold_10s, cold_1m, cold_5m, unknown, .. } = figures;
-        Self { mapped, resident, ws_1s, ws_10s, ws_60s, hot, cold_10s, cold_1m, cold_5m, unknown }
+        Self {
+            mapped,
+            resident,
+            resident_at_least,
+            ws_1s,
+            ws_10s,
+            ws_60s,
+            hot,
+            cold_10s,
+            cold_1m,
+            cold_5m,
+            unknown,
+        }
     }
 }
 
 impl Figures {
-    /// Whether nothing is known of any of it that is there: then what was accessed is not known either, and is not 0.
+    /// Whether no access is known, and of most of what is there nothing at all: then how much was accessed is not known, and is not 0.
     pub fn nothing_known(&self) -> bool {
-        let nothing_accessed = self.longest_working_set().max(self.ws_1s) == 0;
+        self.longest_working_set().max(self.ws_1s) == 0 && self.is_mostly_unknown()
+    }
+
+    fn is_mostly_unknown(&self) -> bool {
         let there = self.resident.unwrap_or(self.mapped);
-        nothing_accessed && self.unknown.is_some_and(|unknown| unknown > 0 && unknown >= there)
+        self.unknown.is_some_and(|unknown| unknown > 0 && unknown > there / 2)
+    }
+
+    /// What is known to be present, where that is not all that may be: a new process tells it after the first look at its memory.
+    pub fn resident_at_least(&self) -> Option<u64> {
+        (self.resident.is_none() && self.resident_told > 0).then_some(self.resident_told)
     }
 
     /// The working sets of a second, 10 s and 60 s; `None`: not observed for so long, or not at all.
@@ -88,9 +113,9 @@ impl Figures {
         [Some(self.ws_1s), self.ws_10s, self.ws_60s].map(|ws| ws.filter(|_| known))
     }
 
-    /// [`Self::hot`]; `None` also where nothing is known.
+    /// [`Self::hot`]; `None` also where none is known to be, and of most of what is there nothing is known.
     pub fn known_hot(&self) -> Option<u64> {
-        self.hot.filter(|_| !self.nothing_known())
+        self.hot.filter(|hot| *hot > 0 || !self.is_mostly_unknown())
     }
 
     /// The working set of the longest window that is known.
@@ -109,6 +134,8 @@ impl Figures {
 pub(super) struct Sums {
     pub mapped: f64,
     pub resident: Option<f64>,
+    /// Of which it is told that they are present.
+    pub told: f64,
     pub ws: [f64; 3],
     pub hot: Option<f64>,
     /// `None`: not observed for so long.
@@ -119,7 +146,15 @@ pub(super) struct Sums {
 impl Default for Sums {
     /// Nothing, of which all is known.
     fn default() -> Self {
-        Self { mapped: 0.0, resident: Some(0.0), ws: [0.0; 3], hot: Some(0.0), cold: [None; 3], unknown: 0.0 }
+        Self {
+            mapped: 0.0,
+            resident: Some(0.0),
+            told: 0.0,
+            ws: [0.0; 3],
+            hot: Some(0.0),
+            cold: [None; 3],
+            unknown: 0.0,
+        }
     }
 }
 
@@ -129,6 +164,7 @@ impl Sums {
         let both = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| a + b * share);
         self.mapped += other.mapped * share;
         self.resident = both(self.resident, other.resident);
+        self.told += other.told * share;
         self.hot = both(self.hot, other.hot);
         self.unknown += other.unknown * share;
         for (ws, more) in self.ws.iter_mut().zip(other.ws) {
@@ -152,6 +188,7 @@ impl Sums {
         Figures {
             mapped: bytes(self.mapped),
             resident: self.resident.map(bytes),
+            resident_told: bytes(self.told),
             ws_1s,
             ws_10s: known(ws_10s, WINDOWS_S[1]),
             ws_60s: known(ws_60s, WINDOWS_S[2]),
@@ -234,6 +271,7 @@ impl Density {
         Sums {
             mapped: 1.0,
             resident: self.resident,
+            told: self.resident.unwrap_or(0.0),
             ws: self.working_sets(),
             // What has been idle for as long as the mean looks back is not hot, however hot it was.
             hot: self.hot.map(|hot| if hot { (self.seen * self.met[1]).min(present) } else { 0.0 }),

@@ -68,7 +68,8 @@ impl History {
         }
     }
 
-    fn scale(&mut self, share: f64) {
+    /// Leaves this share of all bytes.
+    pub fn scale(&mut self, share: f64) {
         self.spells.iter_mut().for_each(|s| s.bytes *= share);
     }
 
@@ -143,6 +144,42 @@ impl History {
             }
             alike || tiny
         });
+    }
+
+    /// The bytes that were accessed.
+    pub fn only_accessed(&self) -> Self {
+        Self { spells: self.spells.iter().filter(|s| s.accessed).copied().collect() }
+    }
+
+    /// When the same `all` bytes were accessed last by either of two, who go about it independently of each other. Of both only what
+    /// was accessed counts.
+    pub fn latest(&self, other: &Self, all: f64) -> Self {
+        let mut times: Vec<f64> = Vec::with_capacity(2 * (self.spells.len() + other.spells.len()) + 1);
+        times.extend(
+            self.spells.iter().chain(&other.spells).filter(|s| s.accessed).flat_map(|s| [s.from, s.to]),
+        );
+        times.sort_by(f64::total_cmp);
+        times.dedup();
+        let Some((&first, &last)) = times.first().zip(times.last()) else { return Self::default() };
+        // What was accessed in an instant counts as before it.
+        times.insert(0, first - FINEST_S);
+        // Bytes that neither has accessed since then.
+        let left = |since: f64| {
+            let idle = |one: &Self| 1.0 - one.accessed_since(since) / all.max(f64::MIN_POSITIVE);
+            all * (idle(self) * idle(other)).max(0.0)
+        };
+        let mut spells = Vec::with_capacity(times.len());
+        let mut before = left(first - FINEST_S);
+        for pair in times.windows(2) {
+            let after = left(pair[1]);
+            if after > before {
+                spells.push(Spell { from: pair[0], to: pair[1], bytes: after - before, accessed: true });
+            }
+            before = after;
+        }
+        let mut latest = Self { spells };
+        latest.compact(last);
+        latest
     }
 
     /// Bytes accessed at `since` seconds or later.

@@ -21,15 +21,18 @@
 //! maps counts; in the totals, and in the lines of objects, what several targets map counts once, with the accesses of all
 //! of them. Of a single process the totals are its sums.
 //!
-//! What ended is no part of the totals. Its figures are those of its last snapshot. What ended after the last snapshot
-//! counts as running: how things stood then is what is reported. Memory keeps its history as long as its addresses belong
+//! What ended is no part of the totals, and its figures are those of its last snapshot; but what it did in files and shared memory
+//! counts in the lines of these, and in the totals as long as somebody maps them (the module `past`). What ended after the last
+//! snapshot counts as running: how things stood then is what is reported. Memory keeps its history as long as its addresses belong
 //! to the same object, or to none. A gap of more than [`GAP_S`] between snapshots, or inside one ([`interval_ns`]), ends all
 //! knowledge of what was idle.
 
+mod csv;
 mod figures;
 mod history;
 mod layer;
 mod objects;
+mod past;
 mod report;
 mod rows;
 mod stock;
@@ -38,11 +41,12 @@ mod tests;
 mod text;
 mod thin;
 
+pub use csv::write_csv;
 pub use figures::{COLD_NAMES, COLD_S, Figures, HOT_SHARE, WINDOWS_S};
-pub use report::{By, HoldingsAnalysis, HoldingsOptions, HoldingsReport, Sort};
+pub use report::{By, Highest, HoldingsAnalysis, HoldingsOptions, HoldingsReport, Sort};
 pub use rows::{MappingHoldings, ObjectHoldings, ProcessHoldings};
 pub use stock::Stock;
-pub use text::{short_size, write_csv, write_table, write_text};
+pub use text::{short_size, write_table, write_text};
 
 use crate::Accumulate;
 use crate::names::disjoint;
@@ -53,6 +57,7 @@ use isotherm_damon::{AddrRange, RegionSnapshot, Snapshot, TargetId, TargetSnapsh
 use isotherm_record::{Item, Mapping, Mappings, TargetInfo};
 use layer::{Layer, Part};
 use objects::Scale;
+use past::Past;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use stock::{Found, LastStock};
@@ -100,6 +105,7 @@ pub struct Holdings {
     nr_gone: u64,
     /// Targets that ended without a snapshot of them, and for how long they were known at most, ns.
     unseen: (u64, u64),
+    past: Past,
     piece: TargetSnapshot,
     mapped: TargetSnapshot,
     parts: Vec<Part>,
@@ -132,6 +138,11 @@ impl Holdings {
     /// Targets that ended without a snapshot of them, and for how long they were known at most, ns.
     pub fn unseen(&self) -> (u64, u64) {
         self.unseen
+    }
+
+    /// Whether some that run as things stand have ended since.
+    fn loses(&self) -> bool {
+        !self.ending.is_empty()
     }
 
     fn wanted(&self, id: TargetId) -> bool {
@@ -257,6 +268,7 @@ impl Holdings {
         }
         for id in std::mem::take(&mut self.ending) {
             let row = self.process(TargetId(id), true);
+            self.inherit(id);
             // Not before: how things stood at the end is reported of as many as ended together.
             self.space.end(id);
             self.last.without(self.held.remove(&id).and_then(|held| held.found));
@@ -274,6 +286,8 @@ impl Holdings {
                 self.gone.remove(least);
             }
         }
+        let space = &self.space;
+        self.past.retain(|object| space.object_at(object).is_some());
     }
 
     fn take_mappings(&mut self, mappings: &Mappings) {

@@ -5,7 +5,8 @@
 //! their sum. What a target cannot see of a byte is in no working set of its own, and so in none of the object's: how much one of
 //! them sees says nothing of what another accessed. Present is a byte as far as any of them has it present, independently
 //! of each other, and cold only as far as all who map it are known to have left it alone. The rest of it is seen as
-//! [`crate::space`] has it (without an access: no more than who sees least of it).
+//! [`crate::space`] has it (without an access: no more than who sees least of it). Targets that ended have their part in what was
+//! accessed and is present, not in what is unknown now ([`super::past`]).
 
 use super::figures::{Density, HOT_SHARE, Sums};
 use crate::space::Multiset;
@@ -32,6 +33,30 @@ pub(super) struct Said {
 impl Said {
     pub fn of(density: &Density) -> Arc<Self> {
         Arc::new(Self { sums: density.sums(), weight: Weight::of(density) })
+    }
+
+    /// Of targets that ended: the share that is resident, those in the working sets, and those known to be idle for each time.
+    pub fn of_ended(resident: Option<f64>, ws: [f64; 3], idle: [f64; 3], observed: [bool; 3]) -> Arc<Self> {
+        let there = resident.unwrap_or(1.0);
+        let mut cold = [None; 3];
+        for ((cold, idle), observed) in cold.iter_mut().zip(idle).zip(observed) {
+            *cold = observed.then(|| (idle - (1.0 - there)).max(0.0));
+        }
+        let told = resident.unwrap_or(0.0);
+        let sums = Sums { mapped: 1.0, resident, told, ws, hot: Some(0.0), cold, unknown: 0.0 };
+        let weight = Weight {
+            ended: true,
+            knows: false,
+            seen: 0,
+            seen_share: 0,
+            absent: resident.map(|share| log(1.0 - share)),
+            is_rated: false,
+            idle: idle.map(|idle| Some(log(idle))),
+            per_s: 0,
+            mean_per_s: 0,
+            missed: ws.map(|share| log(1.0 - share)),
+        };
+        Arc::new(Self { sums, weight })
     }
 }
 
@@ -134,7 +159,7 @@ fn sweep<'a>(
     let mut all = All::default();
     let mut from = 0;
     for (at, begins, weight) in edges {
-        if all.mappers > 0 && from < *at {
+        if all.mappers + all.ended > 0 && from < *at {
             sums.add(&all.sums(scale), (*at - from) as f64);
         }
         from = *at;
@@ -159,6 +184,8 @@ fn log(left_alone: f64) -> i64 {
 /// In fixed point what a density adds to those of others.
 #[derive(Clone, Debug, PartialEq)]
 struct Weight {
+    /// Who says so ended.
+    ended: bool,
     knows: bool,
     seen: i64,
     /// In billionths.
@@ -177,6 +204,7 @@ impl Weight {
     fn of(one: &Density) -> Self {
         let billionths = |share: f64| (share * 1e9).round() as u32;
         Self {
+            ended: false,
             knows: one.seen > 0.0,
             seen: log(one.seen),
             seen_share: billionths(one.seen),
@@ -194,6 +222,10 @@ impl Weight {
 #[derive(Default)]
 struct All {
     mappers: i64,
+    /// What is said by those that ended, how many of it say what was present, and of what they had not.
+    ended: i64,
+    left: i64,
+    left_absent: i64,
     known: i64,
     /// Those for whom the highest rate is known, presence, and idleness for each time.
     rated: i64,
@@ -210,6 +242,20 @@ struct All {
 
 impl All {
     fn change(&mut self, one: &Weight, by: i64) {
+        if one.ended {
+            self.ended += by;
+            if let Some(absent) = one.absent {
+                self.left += by;
+                self.left_absent += by * absent;
+            }
+            for (idle, one) in self.idle.iter_mut().zip(one.idle) {
+                *idle += by * one.unwrap_or(0);
+            }
+            for (missed, one) in self.missed.iter_mut().zip(one.missed) {
+                *missed += by * one;
+            }
+            return;
+        }
         self.mappers += by;
         self.most_seen.change(one.seen_share, by > 0);
         self.rated += by * i64::from(one.is_rated);
@@ -240,15 +286,37 @@ impl All {
         let density = self.density(scale);
         let ws = self.missed.map(|log| if log == 0 { 0.0 } else { -(-(log as f64) / ONE).exp_m1() });
         let mut sums = density.sums();
+        sums.told = self.resident_told();
+        if self.ended > 0 {
+            sums.resident = self.resident();
+            // What those who run do not have, they do not access: it is as idle as those who ended left it.
+            let unknown = sums.unknown;
+            for (cold, idle) in sums.cold.iter_mut().zip(density.idle) {
+                *cold = idle.map(|idle| (idle - unknown).max(0.0));
+            }
+        }
         let there = sums.resident.unwrap_or(1.0).min(1.0);
         // What is known to have been accessed is neither unknown nor cold.
         let left = |ws: f64| (there - ws).max(0.0);
         sums.unknown = sums.unknown.min(left(ws[2]));
+        let unknown = if self.ended > 0 { sums.unknown } else { 0.0 };
         for (cold, ws) in sums.cold.iter_mut().zip([ws[1], ws[2], ws[2]]) {
-            *cold = cold.map(|cold| cold.min(left(ws)));
+            *cold = cold.map(|cold| cold.min(left(ws + unknown)));
         }
         sums.hot = density.hot.map(|hot| if hot { ws[1] } else { 0.0 });
         Sums { ws, ..sums }
+    }
+
+    /// Share that is present, with what those that ended had.
+    fn resident(&self) -> Option<f64> {
+        let told = self.present == self.mappers && (self.mappers > 0 || self.left > 0);
+        told.then(|| self.resident_told())
+    }
+
+    /// The same as far as those who say it know.
+    fn resident_told(&self) -> f64 {
+        let absent = self.absent + self.left_absent;
+        if absent == 0 { 0.0 } else { -(-(absent as f64) / ONE).exp_m1() }
     }
 
     fn density(&self, scale: &Scale) -> Density {

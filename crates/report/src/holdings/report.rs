@@ -114,6 +114,52 @@ pub struct HoldingsAnalysis {
     options: HoldingsOptions,
     provenance: Provenance,
     holdings: Holdings,
+    looks: Looks,
+}
+
+/// How things stood when the working set of a second was highest.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Highest {
+    /// When, ns.
+    pub time_ns: u64,
+    /// Figures of all that ran then; what several of them mapped counts once.
+    pub figures: Figures,
+}
+
+/// Looks at the totals in the course of a recording.
+#[derive(Clone, Debug, Default)]
+struct Looks {
+    highest: Option<Highest>,
+    number: u32,
+    /// The first one and the last one, and the least time between two, ns.
+    first: Option<u64>,
+    last: u64,
+    step: u64,
+}
+
+/// After so many looks they become fewer, so that there are some hundreds of them in a recording of hours: each takes as long as a
+/// snapshot does. A guess.
+const LOOKS: u32 = 64;
+
+impl Looks {
+    /// Looks at how things stand, unless it did so less than a part of its step ago.
+    fn look(&mut self, holdings: &mut Holdings, part: u64) {
+        let now = holdings.now_ns();
+        let since = now.saturating_sub(self.last);
+        if self.first.is_some() && (since == 0 || since < self.step / part) {
+            return;
+        }
+        let first = *self.first.get_or_insert(now);
+        (self.last, self.number) = (now, self.number.saturating_add(1));
+        if self.number.is_multiple_of(LOOKS) {
+            self.step = now.saturating_sub(first) / u64::from(LOOKS / 2);
+        }
+        let figures = holdings.stock().totals;
+        let most = |f: &Figures| (f.ws_1s, f.resident.unwrap_or(0));
+        if self.highest.is_none_or(|highest| most(&highest.figures) < most(&figures)) {
+            self.highest = Some(Highest { time_ns: now, figures });
+        }
+    }
 }
 
 /// What is held, as things stood at the end.
@@ -129,8 +175,13 @@ pub struct HoldingsReport {
     pub observed_ns: u64,
     /// What a line is of.
     pub by: By,
-    /// All targets chosen, but those that ended before; what several of them map counts once. Filters leave it alone.
+    /// All targets chosen, but those that ended before; what several of them map counts once, with what those that ended did in it.
+    /// Filters leave it alone.
     pub totals: Figures,
+    /// How things stood when most was in the working set of a second, where that was more than at the end and processes have ended
+    /// since: as far as was looked at it, in long recordings some hundred times, and before processes ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub highest: Option<Highest>,
     /// By process: all of each. By object: what each has of its own. Else none.
     pub processes: Vec<ProcessHoldings>,
     /// By mapping: all of them.
@@ -156,7 +207,7 @@ impl HoldingsAnalysis {
     /// An analysis of nothing yet.
     pub fn new(options: HoldingsOptions) -> Self {
         let holdings = Holdings::new(options.targets.clone());
-        Self { options, provenance: Provenance::default(), holdings }
+        Self { options, provenance: Provenance::default(), holdings, looks: Looks::default() }
     }
 
     /// For reports on a recording that was cut: in what way, a clause.
@@ -174,6 +225,7 @@ impl HoldingsAnalysis {
             observed_ns: all.iter().map(|p| p.observed_ns).max().unwrap_or(0),
             by: options.by,
             totals: holdings.totals(),
+            highest: None,
             processes: Vec::new(),
             mappings: Vec::new(),
             objects: Vec::new(),
@@ -185,6 +237,9 @@ impl HoldingsAnalysis {
             missing: None,
             provenance: self.provenance,
         };
+        if report.nr_ended > 0 {
+            report.highest = self.looks.highest.filter(|highest| highest.figures.ws_1s > report.totals.ws_1s);
+        }
         let hidden = &mut report.hidden;
         let mut sought = Sought::new(&options.mapping);
         let mut look = |row: &dyn Line| {
@@ -337,7 +392,11 @@ impl Line for Either {
 impl Accumulate for HoldingsAnalysis {
     fn snapshot(&mut self, snapshot: &Snapshot) {
         self.provenance.snapshot(snapshot);
+        if self.holdings.loses() {
+            self.looks.look(&mut self.holdings, 4);
+        }
         self.holdings.snapshot(snapshot);
+        self.looks.look(&mut self.holdings, 1);
     }
 
     fn note(&mut self, item: &Item) {

@@ -11,13 +11,16 @@ use crate::units::SECOND_NS;
 use isotherm_damon::{AddrRange, TargetId};
 use isotherm_record::Mapping;
 use serde::Serialize;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Mappings kept of a target that ended: the largest, and [`OTHER_MAPPINGS`].
 const KEPT_OF_ENDED: usize = 8;
 
 /// What reports call the mappings of a process that ended beyond the largest, all of them together.
 const OTHER_MAPPINGS: &str = "other mappings";
+
+/// What the kernel writes behind the name of what has none any more.
+const DELETED: &str = " (deleted)";
 
 /// What a process holds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -77,7 +80,7 @@ pub struct ObjectHoldings {
     pub path: String,
     /// Device and inode, `MAJOR:MINOR:INODE`.
     pub id: String,
-    /// How many of the targets map it.
+    /// How many of the targets map it; 0: those that did have ended.
     pub mappers: u64,
     /// Its figures.
     pub figures: Figures,
@@ -216,11 +219,16 @@ impl Holdings {
         rows
     }
 
-    /// Every file and shared memory.
+    /// Every file and shared memory, also files that only targets mapped that have ended.
     pub fn objects(&self) -> Vec<ObjectHoldings> {
-        let shares = self.shares();
+        let mut shares = self.shares();
+        let running: HashSet<usize> = shares.iter().map(|share| share.object).collect();
+        // What has no name went with the last who mapped it.
+        let outlives = |at| self.space.object_at(at).is_some_and(|object| !object.path().ends_with(DELETED));
+        let nr_running = shares.len();
+        self.past.shares(self.now, |at| running.contains(&at) || outlives(at), &mut shares);
         let mut mappers: BTreeMap<usize, Vec<u64>> = BTreeMap::new();
-        for share in &shares {
+        for share in &shares[..nr_running] {
             let list = mappers.entry(share.object).or_default();
             // Those of one target come one after the other.
             if list.last() != Some(&share.target) {
@@ -231,7 +239,14 @@ impl Holdings {
         objects::add_up(shares.iter(), &self.scale, |index, sums| {
             let Some(object) = self.space.object_at(index) else { return };
             let mappers = mappers.get(&index).map_or(&[][..], Vec::as_slice);
-            let observed = longest(mappers.iter().filter_map(|target| self.held.get(target)));
+            let mut observed = longest(mappers.iter().filter_map(|target| self.held.get(target)));
+            if let Some(from) = self.past.from().filter(|_| self.past.knows(index)) {
+                observed = observed.max(self.now - from);
+            }
+            // Files that nobody maps any more and nobody used within a minute are many, and nobody's.
+            if mappers.is_empty() && sums.ws[2] <= 0.0 {
+                return;
+            }
             rows.push(ObjectHoldings {
                 name: object.name.clone(),
                 path: object.path().to_owned(),
@@ -255,9 +270,14 @@ impl Holdings {
     }
 
     /// All of it: what several targets map counts once; of a single one as its own line has it, in which what it maps twice counts
-    /// twice. Those that ended are left out.
+    /// twice. Of those that ended only what they did in objects that others map is part of it.
     pub fn totals(&self) -> Figures {
+        let mut shares = self.shares();
+        let running: HashSet<usize> = shares.iter().map(|share| share.object).collect();
+        let nr_running = shares.len();
+        self.past.shares(self.now, |object| running.contains(&object), &mut shares);
         if self.held.len() == 1
+            && shares.len() == nr_running
             && let Some(only) = self.held.keys().next().and_then(|id| self.figures(TargetId(*id)))
         {
             return only;
@@ -265,8 +285,22 @@ impl Holdings {
         let mut sums = Sums::default();
         let own = |(id, held): (&u64, &Held)| held.own(TargetId(*id), &self.space, &self.scale);
         self.held.iter().map(own).for_each(|own| sums.add(&own, 1.0));
-        objects::add_up(self.shares().iter(), &self.scale, |_, object| sums.add(object, 1.0));
+        objects::add_up(shares.iter(), &self.scale, |_, object| sums.add(object, 1.0));
         sums.figures(self.observed_s(), &self.scale)
+    }
+
+    /// What a target that ended did in objects is kept.
+    pub(super) fn inherit(&mut self, id: u64) {
+        let Some(held) = self.held.get_mut(&id) else { return };
+        held.layer.catch_up(held.until);
+        let times = (held.first.min(held.layer.known_from), held.until);
+        for segment in &held.layer.segments {
+            self.space.owners(TargetId(id), segment.state.range, |range, object| {
+                if let Some((object, start)) = object {
+                    self.past.take(object, (start, range.size()), segment, times);
+                }
+            });
+        }
     }
 
     /// For how long the one was observed that was observed longest, seconds. What began since then had no working set before.

@@ -10,7 +10,7 @@ use super::objects::{self, Said, Scale, Share};
 use super::{FADE_S, Held, Holdings, history::ROUNDING_S};
 use crate::space::Space;
 use isotherm_damon::TargetId;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// Figures of every process under observation, and of all of them.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -40,6 +40,8 @@ pub(super) struct LastStock {
     objects: BTreeMap<usize, Sums>,
     /// Objects of which not all shares are what they were.
     changed: BTreeSet<usize>,
+    /// When that was, seconds.
+    now: f64,
 }
 
 impl LastStock {
@@ -76,19 +78,24 @@ impl Holdings {
         if rescaled {
             last.changed.extend(last.objects.keys());
         }
+        last.changed.extend(self.past.moving(last.now));
+        last.now = self.now;
         if !last.changed.is_empty() {
             let changed = &last.changed;
             last.objects.retain(|object, _| !changed.contains(object));
             let shares = self.held.values().filter_map(|held| held.found.as_ref()).flat_map(|f| &f.shares);
-            let shares = shares.filter(|share| changed.contains(&share.object));
-            objects::add_up(shares, &self.scale, |object, sums| {
+            let shares: Vec<&Share> = shares.filter(|share| changed.contains(&share.object)).collect();
+            let running: HashSet<usize> = shares.iter().map(|share| share.object).collect();
+            let mut past = Vec::new();
+            self.past.shares(self.now, |object| running.contains(&object), &mut past);
+            objects::add_up(shares.into_iter().chain(&past), &self.scale, |object, sums| {
                 last.objects.insert(object, *sums);
             });
             last.changed.clear();
         }
         last.objects.values().for_each(|object| totals.add(object, 1.0));
         let totals = match processes.as_slice() {
-            [(_, only)] => *only,
+            [(_, only)] if !last.objects.keys().any(|object| self.past.knows(*object)) => *only,
             _ => totals.figures(self.observed_s(), &self.scale),
         };
         Stock { processes, totals }

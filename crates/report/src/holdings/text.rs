@@ -1,11 +1,9 @@
 //! The report on holdings as a table, and as comma-separated values.
 
-use super::{By, COLD_NAMES, Figures, HoldingsReport, MappingHoldings, ProcessHoldings, WINDOWS_S};
+use super::{By, Figures, HoldingsReport, MappingHoldings, ProcessHoldings};
 use crate::NOTHING_FITS;
 use crate::columns::{self, padded, shortened};
-use crate::names::printable;
 use crate::units::{counted, format_address, format_seconds, format_size, format_time, noun};
-use std::borrow::Cow;
 use std::io::{self, Write};
 
 /// Columns from which on sizes are written in full.
@@ -48,6 +46,12 @@ pub fn write_table(report: &HoldingsReport, width: usize, out: &mut impl Write) 
     let fits = columns::width(&name) <= table.name;
     let name = if fits { name } else { "total".to_owned() };
     table.line(&Line { name, figures: Some(report.totals), ..Line::default() }, out)?;
+    if let Some(highest) = &report.highest {
+        let at = format_seconds(highest.time_ns.saturating_sub(report.origin_ns));
+        let name = format!("highest, {at} s");
+        let name = if columns::width(&name) <= table.name { name } else { "highest".to_owned() };
+        table.line(&Line { name, figures: Some(highest.figures), ..Line::default() }, out)?;
+    }
     for remark in remarks(report, &lines) {
         writeln!(out, "{remark}")?;
     }
@@ -76,7 +80,7 @@ fn remarks(report: &HoldingsReport, lines: &[Line]) -> Vec<String> {
     }
     if lines.iter().filter_map(|l| l.figures.as_ref()).any(Figures::nothing_known) {
         remarks
-            .push("?: nothing of it could be observed, so whether it was accessed is not known".to_owned());
+            .push("?: most of it could not be observed, and in the rest no access was: how much is accessed is not known".to_owned());
     }
     if lines.iter().any(|l| l.figures.is_some_and(|f| f.hot.is_some_and(|bytes| bytes > 0))) {
         remarks.push(
@@ -89,8 +93,23 @@ fn remarks(report: &HoldingsReport, lines: &[Line]) -> Vec<String> {
     {
         remarks.push("resident bytes of a region over several mappings are shared out by size".to_owned());
     }
+    if report.totals.resident_at_least().is_some()
+        || lines.iter().any(|l| l.figures.is_some_and(|f| f.resident_at_least().is_some()))
+    {
+        remarks.push("+: and what is there of memory that had not been looked at yet".to_owned());
+    }
     if lines.iter().any(|l| l.ended) {
-        remarks.push("*: ended before, as it stood then; not in the total".to_owned());
+        let but = if report.nr_ended < report.nr_processes {
+            ", but for what it did in objects still mapped"
+        } else {
+            ""
+        };
+        remarks.push(format!("*: ended before, as it stood then; not in the total{but}"));
+    }
+    if report.highest.is_some() {
+        remarks.push(
+            "highest: when most was accessed within a second, with those that have ended since".to_owned(),
+        );
     }
     if report.nr_processes > 1 {
         remarks.push(
@@ -166,7 +185,10 @@ fn lines(report: &HoldingsReport) -> Vec<Line> {
                 name: o.name.clone(),
                 figures: Some(o.figures),
                 ended: false,
-                place: counted(o.mappers, "process"),
+                place: match o.mappers {
+                    0 => "ended".to_owned(),
+                    mappers => counted(mappers, "process"),
+                },
             }));
             lines.extend(report.processes.iter().map(|p| process_line(p, "own: ")));
         }
@@ -212,7 +234,7 @@ const COLUMNS: [Column; 10] = [
 ];
 
 /// The width of each when sizes are written in full.
-const FULL: usize = 11;
+const FULL: usize = 12;
 
 /// The least width for names: with all columns, and where some are left out.
 const NAME: usize = 20;
@@ -288,7 +310,10 @@ impl Table {
             let [cold10, cold1, cold5] = f.cold().map(|c| known(c, "-"));
             let cells = [
                 size(f.mapped),
-                known(f.resident, "?"),
+                match f.resident_at_least() {
+                    Some(told) => format!("{}+", size(told)),
+                    None => known(f.resident, "?"),
+                },
                 ws1,
                 ws10,
                 ws60,
@@ -349,118 +374,6 @@ pub fn short_size(bytes: u64) -> String {
     if value < 9.95 { format!("{value:.1}{}", UNITS[unit]) } else { format!("{value:.0}{}", UNITS[unit]) }
 }
 
-/// Writes comma-separated values (RFC 4180): a header, a line a process, mapping and object, and one of the total. Bytes
-/// are whole numbers; what is not known is empty. The columns of figures have the names that they have in JSON. The last column,
-/// `id`, is of objects: their device and inode, which tell two of one name apart. A name that a spreadsheet would take for a
-/// formula has a `'` before it.
-///
-/// # Errors
-/// Those of `out`.
-pub fn write_csv(report: &HoldingsReport, out: &mut impl Write) -> io::Result<()> {
-    write!(out, "kind,target,pid,process,name,path,start,end,ended,mapped,resident")?;
-    for window in WINDOWS_S {
-        write!(out, ",ws_{window}s")?;
-    }
-    write!(out, ",hot")?;
-    for name in COLD_NAMES {
-        write!(out, ",{name}")?;
-    }
-    writeln!(out, ",unknown,id")?;
-    let process = |p: &ProcessHoldings, kind: &str| Row {
-        kind: kind.to_owned(),
-        target: Some(p.target),
-        pid: (p.pid != 0).then_some(p.pid),
-        process: p.name.clone(),
-        ended: p.ended.clone().unwrap_or_default(),
-        ..Row::default()
-    };
-    let own = if report.by == By::Object { "own" } else { "process" };
-    for p in &report.processes {
-        process(p, own).write(&p.figures, out)?;
-        for m in &p.mappings {
-            mapping_row(m, process(p, "mapping")).write(&m.figures, out)?;
-        }
-    }
-    for m in &report.mappings {
-        let row = Row {
-            kind: "mapping".to_owned(),
-            target: Some(m.target),
-            pid: (m.pid != 0).then_some(m.pid),
-            process: m.process.clone(),
-            ..Row::default()
-        };
-        mapping_row(m, row).write(&m.figures, out)?;
-    }
-    for o in &report.objects {
-        let row = Row {
-            kind: "object".to_owned(),
-            name: o.name.clone(),
-            path: o.path.clone(),
-            id: o.id.clone(),
-            ..Row::default()
-        };
-        row.write(&o.figures, out)?;
-    }
-    Row { kind: "total".to_owned(), ..Row::default() }.write(&report.totals, out)
-}
-
-fn mapping_row(m: &MappingHoldings, row: Row) -> Row {
-    Row { name: m.name.clone(), path: m.path.clone(), range: Some((m.start, m.end)), ..row }
-}
-
-/// What a line of comma-separated values is of.
-#[derive(Default)]
-struct Row {
-    kind: String,
-    target: Option<u64>,
-    pid: Option<u32>,
-    process: String,
-    name: String,
-    path: String,
-    range: Option<(u64, u64)>,
-    ended: String,
-    id: String,
-}
-
-impl Row {
-    fn write(&self, f: &Figures, out: &mut impl Write) -> io::Result<()> {
-        fn or_empty(value: Option<impl ToString>) -> String {
-            value.map_or_else(String::new, |v| v.to_string())
-        }
-        let mut cells = vec![
-            self.kind.clone(),
-            or_empty(self.target),
-            or_empty(self.pid),
-            text_cell(&self.process),
-            text_cell(&self.name),
-            text_cell(&self.path),
-            or_empty(self.range.map(|r| format_address(r.0))),
-            or_empty(self.range.map(|r| format_address(r.1))),
-            text_cell(&self.ended),
-            f.mapped.to_string(),
-            or_empty(f.resident),
-        ];
-        cells.extend(f.working_sets().map(or_empty));
-        cells.push(or_empty(f.known_hot()));
-        cells.extend(f.cold().map(or_empty));
-        cells.push(or_empty(f.unknown));
-        cells.push(self.id.clone());
-        writeln!(out, "{}", cells.join(","))
-    }
-}
-
-/// A name as a cell: nothing in it ends the cell or the line, disturbs a terminal, or is a formula to a spreadsheet.
-fn text_cell(text: &str) -> String {
-    let formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
-    let text = printable(text);
-    let text = if formula { Cow::Owned(format!("'{text}")) } else { text };
-    if text.contains([',', '"', '\n', '\r']) {
-        format!("\"{}\"", text.replace('"', "\"\""))
-    } else {
-        text.into_owned()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -481,28 +394,6 @@ mod tests {
         ] {
             assert_eq!(short_size(bytes), text);
             assert!(text.len() <= 4);
-        }
-    }
-
-    #[test]
-    fn what_would_break_a_line_is_quoted() {
-        assert_eq!(text_cell("a,b \"c\""), "\"a,b \"\"c\"\"\"");
-        assert_eq!(text_cell("libc.so.6"), "libc.so.6");
-        assert_eq!(text_cell("a\u{1b}[2J\n"), "a?[2J?");
-    }
-
-    #[test]
-    fn no_name_is_a_formula() {
-        assert_eq!(text_cell("=cmd|calc,\"q\""), "\"'=cmd|calc,\"\"q\"\"\"");
-        for (name, cell) in [
-            ("-bash", "'-bash"),
-            ("+1", "'+1"),
-            ("@x", "'@x"),
-            ("\t=1", "'?=1"),
-            ("\r=1", "'?=1"),
-            ("a=1", "a=1"),
-        ] {
-            assert_eq!(text_cell(name), cell);
         }
     }
 }

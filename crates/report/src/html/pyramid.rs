@@ -71,10 +71,10 @@ impl Pyramid {
     }
 }
 
-/// The highest rate of a cell, Hz.
+/// The upper end of the scale, Hz: the highest rate of a cell, or the least that it may be.
 pub(super) fn highest_hz(grids: &[Grid]) -> f64 {
     let known = grids.iter().flat_map(|g| &g.sums).filter(|s| s.seen > 0.0);
-    known.map(|s| f64::from(s.heat) / f64::from(s.seen)).fold(0.0, f64::max)
+    crate::heatmap::scale_end(known.map(|s| f64::from(s.heat) / f64::from(s.seen)).fold(0.0, f64::max))
 }
 
 /// Drops finest levels until no more than `bytes` are left: of the areas that are shown in most detail the one in which

@@ -15,11 +15,13 @@
 //! regions were found to hold together is divided among them by size, so a gap that one of them covers may be said to hold a
 //! page or two: it must not count for more than these.)
 
+mod copies;
 mod cutter;
 mod shared;
 
 use crate::names::{printable, short_name};
 use crate::rate::BP;
+pub(crate) use copies::WIDE;
 use cutter::Cutter;
 use isotherm_damon::{AddrRange, RegionSnapshot, Snapshot, TargetId, TargetSnapshot};
 use isotherm_record::{Item, Mapping, Mappings, ObjectId};
@@ -302,67 +304,6 @@ impl Space {
     /// Whether regions of `target` have to be cut.
     pub fn cuts(&self, target: TargetId) -> bool {
         self.targets.get(&target.0).is_some_and(|l| l.partial || !l.pieces.is_empty())
-    }
-
-    /// Replaces `out` by the regions of `target`, cut to what is mapped of them.
-    pub fn clip(&self, target: &TargetSnapshot, out: &mut TargetSnapshot) {
-        out.id = target.id;
-        out.steady = false;
-        out.regions.clear();
-        if !self.cuts(target.id) {
-            out.regions.extend_from_slice(&target.regions);
-            return;
-        }
-        let mut cutter = self.cutter(target.id);
-        for region in &target.regions {
-            let first = out.regions.len();
-            cutter.parts(region, |part, _| match out.regions.get_mut(first..).and_then(|r| r.last_mut()) {
-                Some(last) if last.range.end == part.range.start => join(last, &part),
-                _ => out.regions.push(part),
-            });
-        }
-    }
-
-    /// Replaces `out` by `snapshot`, cut to what is mapped.
-    pub fn by_target(&self, snapshot: &Snapshot, wanted: impl Fn(TargetId) -> bool, out: &mut Snapshot) {
-        let mut targets = std::mem::take(&mut out.targets);
-        let chosen = || snapshot.targets.iter().filter(|t| wanted(t.id));
-        targets.resize_with(chosen().count(), TargetSnapshot::default);
-        for (from, to) in chosen().zip(&mut targets) {
-            self.clip(from, to);
-        }
-        *out = Snapshot { targets, ..*snapshot };
-    }
-
-    /// Replaces `out` by `snapshot` in which every mapped byte counts once: each target has only the memory of its own,
-    /// and behind them each object is a target whose addresses are offsets in it ([`Self::object`]).
-    pub fn by_object(&mut self, snapshot: &Snapshot, wanted: impl Fn(TargetId) -> bool, out: &mut Snapshot) {
-        let mut targets = std::mem::take(&mut out.targets);
-        let mut shares = std::mem::take(&mut self.shares);
-        shares.begin(snapshot.max_nr_accesses, snapshot.sample_ns);
-        let chosen = || snapshot.targets.iter().filter(|t| wanted(t.id));
-        targets.resize_with(chosen().count(), TargetSnapshot::default);
-        for (from, to) in chosen().zip(&mut targets) {
-            to.id = from.id;
-            to.steady = false;
-            to.regions.clear();
-            let mut cutter = self.cutter(from.id);
-            for region in &from.regions {
-                let first = to.regions.len();
-                cutter.parts(region, |part, object| match object {
-                    Some((object, offset)) => shares.add(object, offset, &part),
-                    None => match to.regions.get_mut(first..).and_then(|r| r.last_mut()) {
-                        Some(last) if last.range.end == part.range.start => join(last, &part),
-                        _ => to.regions.push(part),
-                    },
-                });
-            }
-        }
-        shares.add_up(|object, regions| {
-            targets.push(TargetSnapshot::new(object_id(object), regions));
-        });
-        self.shares = shares;
-        *out = Snapshot { targets, ..*snapshot };
     }
 }
 

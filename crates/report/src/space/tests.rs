@@ -164,3 +164,54 @@ fn without_all_mappings_a_region_counts_whole() {
         assert_eq!(bytes, 100);
     }
 }
+
+/// What is copied piece by piece is what is copied at once.
+#[test]
+fn pieces_of_a_wide_snapshot_are_all_of_it() {
+    let mut space = Space::default();
+    let nr = 2 * WIDE as u64 + 77;
+    let page = 4096;
+    for target in [1, 2] {
+        let maps = vec![
+            mapping(0, nr / 2 * page, "rw-p", "", 0, 0),
+            mapping(nr / 2 * page, nr * page, "rw-s", "/dev/shm/all", 7, 0),
+        ];
+        space.note(&mappings(target, maps));
+    }
+    let regions: Vec<RegionSnapshot> =
+        (0..nr).map(|i| region(i * page, (i + 1) * page, (i % 7) as u32)).collect();
+    let mut wide = snapshot(0, 1, regions.clone());
+    wide.targets.push(TargetSnapshot::new(TargetId(2), regions));
+    let all = |snapshot: &Snapshot, into: &mut Vec<(TargetId, RegionSnapshot)>| {
+        into.extend(snapshot.targets.iter().flat_map(|t| t.regions.iter().map(|r| (t.id, *r))));
+    };
+    let (mut whole, mut pieces, mut out) = (Vec::new(), Vec::new(), Snapshot::default());
+    space.by_target(&wide, |_| true, &mut out);
+    all(&out, &mut whole);
+    let mut most = 0;
+    space.each_by_target(
+        &wide,
+        |_| true,
+        &mut out,
+        |piece| {
+            most = most.max(piece.nr_regions());
+            all(piece, &mut pieces);
+        },
+    );
+    assert!(whole == pieces && most <= WIDE, "{most}");
+    let (mut whole, mut pieces) = (Vec::new(), Vec::new());
+    space.by_object(&wide, |_| true, &mut out);
+    assert_eq!(out.targets.len(), 3);
+    all(&out, &mut whole);
+    let mut count = 0;
+    space.each_by_object(
+        &wide,
+        |_| true,
+        &mut out,
+        |piece| {
+            count += 1;
+            all(piece, &mut pieces);
+        },
+    );
+    assert!(whole == pieces && count > 3, "{count}");
+}

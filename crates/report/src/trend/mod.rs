@@ -464,11 +464,25 @@ impl Accumulate for TrendAnalysis {
                 (targets.map(|t| t.regions.len() as u64).sum::<u64>(), 0)
             }
             Measure::WorkingSet(definition) => {
-                self.space.by_object(snapshot, wanted, &mut self.mapped);
-                let rates =
-                    self.mapped.targets.iter().flat_map(|t| &t.regions).map(RegionSnapshot::accesses_bp);
-                self.highest_bp = rates.max().unwrap_or(0).max(self.highest_bp);
-                let (known, unknown) = definition.bytes(&self.mapped, self.highest_bp);
+                let (mut known, mut unknown) = (0_u64, 0_u64);
+                let highest = |mapped: &Snapshot| {
+                    let regions = mapped.targets.iter().flat_map(|t| &t.regions);
+                    regions.map(RegionSnapshot::accesses_bp).max().unwrap_or(0)
+                };
+                let (highest_bp, mapped) = (&mut self.highest_bp, &mut self.mapped);
+                if snapshot.max_nr_accesses == 0 {
+                    // Shares are of the highest rate so far, this snapshot's included.
+                    self.space.by_object(snapshot, wanted, mapped);
+                    *highest_bp = highest(mapped).max(*highest_bp);
+                    (known, unknown) = definition.bytes(mapped, *highest_bp);
+                } else {
+                    self.space.each_by_object(snapshot, wanted, mapped, |mapped| {
+                        *highest_bp = highest(mapped).max(*highest_bp);
+                        let bytes = definition.bytes(mapped, *highest_bp);
+                        known = known.saturating_add(bytes.0);
+                        unknown = unknown.saturating_add(bytes.1);
+                    });
+                }
                 match definition {
                     Definition::Damo => (damo_bytes(snapshot, wanted), unknown),
                     _ => (known, unknown),

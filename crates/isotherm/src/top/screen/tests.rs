@@ -9,6 +9,7 @@ use isotherm_record as rec;
 use isotherm_report::colour::ColourMode;
 
 mod incomplete;
+mod late;
 mod saved;
 
 const MIB: u64 = 1 << 20;
