@@ -70,7 +70,7 @@ pub(crate) fn elided(text: &str, columns: usize) -> String {
 }
 
 /// `text` in lines of at most so many columns, broken at spaces where there are any.
-pub(crate) fn wrapped(text: &str, columns: usize) -> Vec<String> {
+pub fn wrapped(text: &str, columns: usize) -> Vec<String> {
     let mut lines: Vec<(String, usize)> = Vec::new();
     for word in text.split(' ') {
         let wide = width(word);

@@ -1,19 +1,20 @@
 //! One pass of one scheme: which memory, in which order, and the acting.
 //!
 //! A pass takes time in proportion to the number of regions: they are gone through once to find *candidates* (parts of
-//! matching regions that the core's filters leave), which are ordered by counting their scores. It holds addresses from then
+//! matching regions that the core's filters leave), which are ordered by counting their ranks. It holds addresses from then
 //! on, so that it does not matter what becomes of regions meanwhile.
 
 use super::attempt::{Attempt, Deferred, try_candidate};
 use super::goal::{Feedback, Stretch, feedback};
-use super::priority::{SCORES, is_ordered, score};
+use super::priority::{RANKS, is_ordered, rank};
 use super::quota::ns;
 use super::set::State;
 use super::{Action, Actions, Metrics, Refusal, Scheme};
 use crate::{AddrRange, Moment, RegionSnapshot, Target, TargetId};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-/// Where the last pass under a quota stopped among regions of one score: the next one goes on there, and comes round to the
+/// Where the last pass under a quota stopped among regions of one rank: the next one goes on there, and comes round to the
 /// first again. By address, since regions change between passes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Cursor {
@@ -41,7 +42,7 @@ impl Cursor {
 pub(super) struct Candidate {
     pub target: usize,
     pub id: TargetId,
-    score: u8,
+    rank: u16,
     /// Which one it is in the order of addresses.
     place: usize,
     /// The operations' filters are to be asked.
@@ -68,6 +69,8 @@ pub(super) struct Scratch {
     /// For each of those found where what is left of it begins: what goes with the one before it was acted on with that.
     begin: Vec<u64>,
     targets: Vec<Progress>,
+    /// For each rank, where in the order it ends.
+    ends: Vec<usize>,
 }
 
 /// A part of a region, which has a share of what is resident.
@@ -102,9 +105,10 @@ pub(super) fn pass(
             return;
         }
         state.window.begin_pass(scheme.apply_interval.unwrap_or(moment.attrs.aggr));
-        let levels = if is_ordered(scheme.action, scheme.quota.weights) { SCORES } else { 1 };
-        state.cursors.resize(levels, Cursor::default());
-        state.cursors.iter_mut().for_each(|cursor| cursor.settle(moment.targets()));
+        if !is_ordered(scheme.action, scheme.quota.weights) {
+            state.cursors.retain(|rank, _| *rank == 0);
+        }
+        state.cursors.values_mut().for_each(|cursor| cursor.settle(moment.targets()));
     }
     let targets = find(scheme, state, scratch, moment, limited);
     join(scratch);
@@ -171,8 +175,8 @@ fn find(
                 continue;
             }
             let known = moment.snapshot(region);
-            let score = if limited { score(scheme.action, scheme.quota.weights, moment, region) } else { 0 };
-            let cursor = state.cursors.get(usize::from(score)).filter(|c| limited && c.target == index);
+            let rank = if limited { rank(scheme.action, scheme.quota.weights, moment, region) } else { 0 };
+            let cursor = state.cursors.get(&rank).filter(|c| limited && c.target == index);
             let first = state.deferred.filter(|first| limited && first.id == target.id);
             let (start, end) = first.map_or((0, 0), |first| (first.range.start, first.range.end));
             let mut cuts = [cursor.map_or(0, |cursor| cursor.addr), start, end];
@@ -188,7 +192,7 @@ fn find(
                     let candidate = Candidate {
                         target: index,
                         id: target.id,
-                        score,
+                        rank,
                         filtered,
                         region,
                         ..Candidate::default()
@@ -242,33 +246,35 @@ fn put_first(deferred: Option<Deferred>, ordered: &mut [Candidate]) {
     }
 }
 
-/// Puts candidates into the order in which they have their turn: by score, the highest first; those of one score by address,
+/// Puts candidates into the order in which they have their turn: by rank, the highest first; those of one rank by address,
 /// from where the last pass stopped round to there again.
-fn order(cursors: &[Cursor], scratch: &mut Scratch) {
-    let Scratch { found, ordered, .. } = scratch;
+fn order(cursors: &BTreeMap<u16, Cursor>, scratch: &mut Scratch) {
+    let Scratch { found, ordered, ends, .. } = scratch;
     ordered.clear();
     ordered.resize(found.len(), Candidate::default());
-    let mut ends = [0usize; SCORES];
+    ends.clear();
+    ends.resize(RANKS, 0);
     for candidate in found.iter() {
-        if let Some(count) = ends.get_mut(usize::from(candidate.score)) {
+        if let Some(count) = ends.get_mut(usize::from(candidate.rank)) {
             *count += 1;
         }
     }
     let mut before = 0;
     for end in ends.iter_mut().rev() {
-        // First where the next one of this score goes, in the end where the last one went.
+        // First where the next one of this rank goes, in the end where the last one went.
         (before, *end) = (before + *end, before);
     }
     for candidate in found.iter() {
-        let Some(at) = ends.get_mut(usize::from(candidate.score)) else { continue };
+        let Some(at) = ends.get_mut(usize::from(candidate.rank)) else { continue };
         if let Some(slot) = ordered.get_mut(*at) {
             *slot = *candidate;
         }
         *at += 1;
     }
-    for (score, cursor) in cursors.iter().enumerate() {
-        let end = ends.get(score).copied().unwrap_or(0);
-        let start = ends.get(score + 1).copied().unwrap_or(0);
+    for (rank, cursor) in cursors {
+        let rank = usize::from(*rank);
+        let end = ends.get(rank).copied().unwrap_or(0);
+        let start = ends.get(rank + 1).copied().unwrap_or(0);
         let Some(equal) = ordered.get_mut(start..end) else { continue };
         let passed =
             equal.partition_point(|c| (c.target, c.region.range.start) < (cursor.target, cursor.addr));
@@ -285,7 +291,7 @@ fn act(
     actions: &mut impl Actions,
 ) {
     let limited = scheme.quota.is_limited();
-    let Scratch { found, ordered, begin, targets } = scratch;
+    let Scratch { found, ordered, begin, targets, .. } = scratch;
     let mut stopped = false;
     for candidate in ordered.iter() {
         let Some(progress) = targets.get_mut(candidate.target) else { continue };
@@ -313,9 +319,10 @@ fn act(
             refusal != Some(Refusal::Target) && refusal != Some(Refusal::Range) && end < whole.end;
         progress.refused |= refusal == Some(Refusal::Target);
         stopped |= refusal == Some(Refusal::Pass);
-        if let Some(cursor) = state.cursors.get_mut(usize::from(candidate.score)).filter(|_| limited) {
+        if limited {
             let addr = if refusal.is_some() { end.max(whole.end) } else { end };
-            *cursor = Cursor { id: candidate.id, target: candidate.target, addr };
+            let cursor = Cursor { id: candidate.id, target: candidate.target, addr };
+            state.cursors.insert(candidate.rank, cursor);
         }
         let right = found.iter().zip(begin.iter_mut()).skip(candidate.place + 1);
         for (_, begin) in right.take_while(|(right, _)| end > whole.end && right.region.range.start < end) {

@@ -20,14 +20,15 @@
 //!    are left alone unless [`Scheme::unknown`] is set, and counted ([`Stats::sz_unknown`]). The kernel cannot tell.
 //! 5. Under a quota what remains is ordered: those with the highest score first ([`Weights`]). The kernel looks for
 //!    the lowest score that fits and takes regions from there on up by address, so that a low one may take what a
-//!    high one then lacks; here none of a lower score is tried before all of a higher.
+//!    high one then lacks; here none of a lower score is tried before all of a higher. Among those of one score, which are equal
+//!    to the kernel, memory whose accesses are too few for it to count is ordered by how many they are (`priority.rs`).
 //! 6. The action is asked for until the window is full. The last region is split, in whole least regions. What was tried has
 //!    its age start anew, also if nothing could be done, but for `stat`.
 //!
 //! # Nobody starves
-//! Among regions of one score a pass goes on where the last one stopped, by address, and comes round to the first again; so
+//! Among regions that are equal by that a pass goes on where the last one stopped, by address, and comes round to the first again; so
 //! under a standing quota each has its turn after as many windows as all of them have bytes for. (The kernel goes on to the
-//! end, and begins anew in the next window.) The place is kept for each score. Between different scores priority holds: the
+//! end, and begins anew in the next window.) The place is kept for each rank. Between different ranks priority holds: the
 //! hottest may have all of it for as long as it stays so.
 //!
 //! # How well unknown memory is known

@@ -10,13 +10,27 @@
 //! - size: the bit length of the size in least regions, up to 32. The kernel takes this weight and does not use it; here
 //!   larger regions come first, whatever the action.
 //!
-//! Actions for cold memory take the inverse of the first two. Regions of one score are equal.
+//! Actions for cold memory take the inverse of the first two.
+//!
+//! To the kernel regions of one score are equal. There an octave of the age is about a hundredth, so that memory that is accessed every
+//! 20 s has the score of what is accessed every 10 s, though paged out it comes back half as often; and so has for a while what was acted
+//! on a moment ago, whatever its rate, since its age began anew. So regions of one score, whose frequency rounds to 0, are
+//! ordered further by the time between two accesses, in steps of an eighth of an octave. What has another score is never in another
+//! order than by that. Regions of one step are equal, and so are those of one score that are not accessed at all, or so often that
+//! the kernel counts it.
 
 use super::{Action, Weights};
 use crate::{Moment, Region};
 
 /// Scores are below this (kernel: `DAMOS_MAX_SCORE` + 1).
-pub(super) const SCORES: usize = 100;
+const SCORES: usize = 100;
+
+/// Ranks within a score. Steps of a time are eighths of an octave: estimates of rates are hardly better than that.
+const STEPS: usize = 1 << 8;
+const STEPS_AN_OCTAVE: u128 = 8;
+
+/// Ranks are below this.
+pub(super) const RANKS: usize = SCORES * STEPS;
 
 const HIGHEST: u64 = SCORES as u64 - 1;
 const AGE_BITS: u64 = 32;
@@ -46,8 +60,8 @@ pub(super) const fn is_ordered(action: Action, weights: Weights) -> bool {
     favours(action).is_some() && (weights.size | weights.frequency | weights.age) != 0
 }
 
-/// The region's score, `0..SCORES`; the highest first.
-pub(super) fn score(action: Action, weights: Weights, moment: &Moment<'_>, region: &Region) -> u8 {
+/// The region's rank, `0..RANKS`; the highest first.
+pub(super) fn rank(action: Action, weights: Weights, moment: &Moment<'_>, region: &Region) -> u16 {
     let Some(favours) = favours(action).filter(|_| is_ordered(action, weights)) else { return 0 };
     let (w_size, w_frequency, w_age) =
         (u64::from(weights.size), u64::from(weights.frequency), u64::from(weights.age));
@@ -63,12 +77,29 @@ pub(super) fn score(action: Action, weights: Weights, moment: &Moment<'_>, regio
     let age = bits * 100 / AGE_BITS / 2;
     let heat = (w_frequency * frequency + w_age * age).checked_div(w_frequency + w_age).unwrap_or(0);
     let heat = heat * HIGHEST / 100;
-    let heat = if favours == Favours::Hot { heat } else { HIGHEST - heat };
+    let is_hot = favours == Favours::Hot;
+    let heat = if is_hot { heat } else { HIGHEST - heat };
     let units = region.range.size() / moment.min_region.max(1);
     let size = u64::from(u64::BITS - units.leading_zeros()).min(AGE_BITS) * HIGHEST / AGE_BITS;
     let sum = w_size + w_frequency + w_age;
-    let score = (w_size * size + (w_frequency + w_age) * heat).checked_div(sum).unwrap_or(0);
-    score.min(HIGHEST) as u8
+    let score = (w_size * size + (w_frequency + w_age) * heat).checked_div(sum).unwrap_or(0).min(HIGHEST);
+    let step = match between_us {
+        _ if w_frequency + w_age == 0 || frequency > 0 => 0,
+        Some(between_us) => step(between_us),
+        None => STEPS as u64 - 1,
+    };
+    let step = if is_hot { STEPS as u64 - 1 - step } else { step };
+    (score * STEPS as u64 + step) as u16
+}
+
+/// How many steps a time takes: the bit length of its seconds, with a fraction.
+fn step(time_us: u128) -> u64 {
+    let seconds = time_us / 1_000_000;
+    let bits = u128::from(u128::BITS - seconds.leading_zeros());
+    // What the bit length stands for begins here, and is as long.
+    let begins = if seconds == 0 { 0 } else { 1_000_000 << (bits - 1) };
+    let part = (time_us - begins) * STEPS_AN_OCTAVE / begins.max(1_000_000);
+    u64::try_from(bits * STEPS_AN_OCTAVE + part).unwrap_or(u64::MAX).min(STEPS as u64 - 2)
 }
 
 #[cfg(test)]
@@ -93,7 +124,20 @@ mod tests {
         let mut targets = vec![Target::default()];
         let moment = Moment::new(&mut targets, Attrs::default(), 0, 1);
         let weights = Weights { size: weights.0, frequency: weights.1, age: weights.2 };
-        score(action, weights, &moment, &region)
+        (usize::from(rank(action, weights, &moment, &region)) / STEPS) as u8
+    }
+
+    fn rank_of(action: Action, weights: (u32, u32, u32), bp: u32, age: u32) -> u16 {
+        let region = Region {
+            nr_accesses: bp / 10_000,
+            nr_accesses_bp: bp,
+            age,
+            ..Region::new(AddrRange::new(0, 4096))
+        };
+        let mut targets = vec![Target::default()];
+        let moment = Moment::new(&mut targets, Attrs::default(), 0, 1);
+        let weights = Weights { size: weights.0, frequency: weights.1, age: weights.2 };
+        rank(action, weights, &moment, &region)
     }
 
     // Computed by hand from the rule.
@@ -123,6 +167,27 @@ mod tests {
         assert_eq!([3000, 40].map(|age| cold(50, age)), [200, 40].map(|age| cold(0, age)));
         // What the kernel counts is scored as the kernel does.
         assert!(cold(10_000, 3000) < cold(10_000, 0));
+    }
+
+    #[test]
+    fn of_one_score_what_is_accessed_less_often_comes_first() {
+        for weights in [(0, 1, 1), (0, 1, 0), (0, 0, 1), (1, 1, 1)] {
+            let cold = |bp, age| rank_of(Action::Pageout, weights, bp, age);
+            // 0.05, 0.06, 0.1, 0.12, 0.2, 0.5 and 1 Hz, for minutes.
+            let seldom = [50, 60, 100, 120, 200, 500, 1000].map(|bp| cold(bp, 3000));
+            assert!(seldom.is_sorted_by(|a, b| a > b), "{weights:?}: {seldom:?}");
+            let hot =
+                [50, 60, 100, 120, 200, 500, 1000].map(|bp| rank_of(Action::LruPrio, weights, bp, 3000));
+            assert!(hot.is_sorted_by(|a, b| a < b), "{weights:?}: {hot:?}");
+            // What is not accessed comes before that, and is told apart by its score alone.
+            assert!(cold(0, 3000) > cold(1, 3000) && cold(0, 3000) == cold(0, 3001), "{weights:?}");
+            // What was acted on a moment ago, and comes back: the slower first.
+            assert!(cold(50, 20) > cold(100, 20), "{weights:?}");
+            // An estimate that differs by a hundredth is the same.
+            assert_eq!(cold(95, 3000), cold(96, 3000));
+            // What the kernel counts has one rank a score.
+            assert_eq!(cold(10_000, 10) % STEPS as u16, 0);
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ use super::goal::{GoalMetric, GoalState};
 use super::quota::{Window, ns};
 use super::{Actions, Metrics, Scheme, Stats, TriedRegion};
 use crate::{Callbacks, Moment};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -33,8 +34,8 @@ pub(super) struct State {
     pub tried: Vec<TriedRegion>,
     pub window: Window,
     pub goals: Vec<GoalState>,
-    /// Where the last pass stopped, for each score.
-    pub cursors: Vec<Cursor>,
+    /// Where the last pass stopped, for each rank that had its turn.
+    pub cursors: BTreeMap<u16, Cursor>,
     /// What did not fit into the last window, and comes first in the next one.
     pub deferred: Option<Deferred>,
     /// By its watermarks.

@@ -134,7 +134,7 @@ impl Loop {
         let quota = Quota {
             bytes: Some(128 * MIB),
             reset_interval: Duration::from_millis(500),
-            weights: Weights { size: 0, frequency: 0, age: 1 },
+            weights: Weights { size: 0, frequency: 1, age: 1 },
             goals,
             tuner,
             ..Quota::default()
@@ -217,7 +217,7 @@ fn pi_holds_a_goal_of_pressure_while_the_pattern_changes_and_reclaims_what_that_
         for seed in 0..5 {
             let course = course(GoalTuner::Pi, cost, dearer, seed);
             assert!((0.7..=1.3).contains(&course.stall), "{cost} us to {dearer} times: {course:?}");
-            assert!(course.out >= 0.8, "{cost} us to {dearer} times: {course:?}");
+            assert!(course.out >= 0.85, "{cost} us to {dearer} times: {course:?}");
         }
     }
 }

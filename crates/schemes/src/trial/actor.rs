@@ -8,6 +8,7 @@ use super::recorded::density;
 use super::returning::{Evidence, accessed, missed};
 use isotherm_damon::schemes::{Action, Actions, Outcome, Refusal, Request};
 use isotherm_damon::{PAGE_SIZE, RegionSnapshot, Snapshot, TargetId};
+use isotherm_report::rate::share_in_use;
 use std::collections::BTreeMap;
 
 /// Notes what would have been done.
@@ -72,10 +73,14 @@ impl Actions for Actor<'_> {
             // If schemes did not act on it before it had the rate of its region for as long as that is old, or the one that is known soon,
             // if that is more: it had that already.
             let soon = later.soon(request.target, 0, range).unwrap_or(0.0);
-            let rate = accessed(request.region, evidence).max(soon);
+            // Of those of its pages that are accessed at all; what is out are the others first.
+            let in_use = share_in_use(request.region);
+            let rate = (accessed(request.region, evidence).max(soon) / in_use).min(1.0);
             let accesses =
                 piece.accesses.unwrap_or_else(|| rate * f64::from(request.region.age.max(1)) * intervals);
-            let idle = (1.0 - out - piece.young).max(0.0) * missed(accesses, rate, sample_ns);
+            let left = (1.0 - out - piece.young).max(0.0);
+            let unused = (1.0 - in_use - out).clamp(0.0, left);
+            let idle = unused + (left - unused) * missed(accesses, rate, sample_ns);
             // Of what nobody looked at since it was accessed last the bits are set still, also those from when it was in use; and what was
             // left for that a moment ago is so again.
             let is_again = |cleared: u64| self.now_ns.saturating_sub(cleared) < spared_for_ns;

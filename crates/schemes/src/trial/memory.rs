@@ -1,6 +1,7 @@
 //! What schemes did to the memory of a target: by address, when it was last acted on, and what share of it is still as the action
 //! left it.
 
+use super::account::Account;
 use isotherm_damon::AddrRange;
 use std::collections::BTreeMap;
 
@@ -78,6 +79,12 @@ impl Piece {
         }
         self.density = density;
         self.marks.iter_mut().for_each(|mark| mark.settle(density));
+    }
+
+    /// Share of it that is out.
+    pub fn out(&self, accounts: &[Account]) -> f64 {
+        let of = self.marks.iter().zip(accounts).filter(|(_, account)| account.is_pageout);
+        of.map(|(mark, _)| mark.share).sum()
     }
 
     /// Of one that is new to schemes nothing came to be.

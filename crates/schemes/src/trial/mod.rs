@@ -51,7 +51,7 @@ use isotherm_damon::schemes::{Action, CommitError, Metrics, Schemes, WatermarkMe
 use isotherm_damon::{Attrs, Moment, RegionSnapshot, Snapshot, Target, TargetId, TargetSnapshot};
 use isotherm_record::{Item, Mappings, TargetInfo};
 use isotherm_report::Accumulate;
-use isotherm_report::rate::interval_ns;
+use isotherm_report::rate::{interval_ns, share_in_use};
 use isotherm_report::units::format_time;
 use later::{AHEAD, AHEAD_NS, Later};
 use mapped::Mapped;
@@ -332,6 +332,7 @@ impl Trial {
                     self.mapped_byte_ns += density * known.range.size() as f64 * elapsed;
                 }
                 let known_rate = (!known.is_unknown()).then(|| accessed(known, evidence));
+                let in_use = share_in_use(known);
                 let is_counted = known.exposure == RegionSnapshot::COUNTED;
                 let recorded = f64::from(known.age);
                 let (mut younger, accounts) = (0.0, &mut self.accounts);
@@ -355,14 +356,20 @@ impl Trial {
                         }
                     };
                     piece.settle(density, now_ns);
+                    // Of those of its pages that are accessed at all.
+                    let (rate, before) = ((rate / in_use).min(1.0), (before / in_use).min(1.0));
                     let returning = match piece.grew_ns {
                         // What came to be was accessed, as far as is known nothing else was.
                         Some(grew) if now_ns.saturating_sub(grew) < APPEARED_NS => 0.0,
                         _ => returning(known, rate, before, intervals),
                     };
+                    let out_before = piece.out(accounts);
+                    // What is out are those that are not, first.
+                    let used = (out_before > 0.0).then(|| (1.0 - (1.0 - in_use) / out_before).max(0.0));
                     let (mut absent, mut present) = (0.0, 0.0);
                     for (account, mark) in accounts.iter_mut().zip(&mut piece.marks) {
-                        let back = (mark.share - mark.seen).max(0.0) * returning;
+                        let used = used.filter(|_| account.is_pageout).unwrap_or(in_use);
+                        let back = (mark.share - mark.seen).max(0.0) * used * returning;
                         if back > 0.0 {
                             // On average it was accessed in the middle of the time.
                             let after_ns = now_ns as f64 - elapsed / 2.0 - mark.since_ns;
@@ -378,7 +385,8 @@ impl Trial {
                     piece.young = (piece.young + present).min(1.0 - absent.min(1.0));
                     let soon = later.soon(target.id, index, range).unwrap_or(0.0);
                     // Once is as good as often.
-                    piece.accesses = piece.accesses.map(|sum| (sum + rate.max(soon) * intervals).min(1.0));
+                    piece.accesses =
+                        piece.accesses.map(|sum| (sum + rate.max(soon / in_use) * intervals).min(1.0));
                     piece.cleared_ns =
                         piece.cleared_ns.filter(|cleared| now_ns.saturating_sub(*cleared) < spared_for_ns);
                     piece.back += present;

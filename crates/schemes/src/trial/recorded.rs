@@ -17,6 +17,7 @@ pub(super) fn region_of(known: &RegionSnapshot, age: u32, density: f64) -> Regio
         age,
         seen_bp: known.seen_bp,
         exposure: known.exposure,
+        idle_bp: known.idle_bp,
         resident: Some((density * known.range.size() as f64) as u64),
         ..Region::new(known.range)
     }

@@ -5,6 +5,7 @@ mod inputs;
 mod marks;
 mod notify;
 mod rules;
+mod screen;
 mod show;
 mod table;
 
@@ -15,6 +16,7 @@ use crate::record::recorder::{Output, Recorder};
 use crate::record::waiting::{self, Waited};
 use crate::record::{Keep, code_of, is_gone, not_run};
 use crate::stop::{self, Stop};
+use crate::terminal;
 use anyhow::{Context, bail};
 use audit::Log;
 use isotherm_damon::Attrs;
@@ -29,7 +31,7 @@ use isotherm_record::End;
 use notify::Notify;
 use rules::Loaded;
 use show::{Heard, Show};
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -258,6 +260,7 @@ fn apply(
     blind_spots.extend(crate::live::clearers_beside(&mut session).blind_spot());
     drop(session);
     over.store(true, Ordering::Relaxed);
+    show.thread().unpark();
     joined(show);
     joined(listener);
     let standing = show::Standing {
@@ -329,14 +332,18 @@ fn why_none(cgroups: &[String]) -> String {
 
 /// The table at the end. Nothing depends on standard error being read.
 fn last_words(args: &ApplyArgs, standing: &table::Standing, engine: &SharedEngine) -> io::Result<()> {
-    let mut text = table::head(standing) + "\n";
     let reports = lock(engine).report();
-    for line in table::table(&reports).into_iter().chain(table::machine(standing, &reports)) {
-        text.push_str(&line);
-        text.push('\n');
-    }
+    let to_stdout = args.targets.command.is_empty();
+    let lines = match (to_stdout, io::stdout().is_terminal()) {
+        (true, true) => table::on_terminal(standing, &reports, terminal::size(io::stdout()).0),
+        _ => std::iter::once(table::head(standing))
+            .chain(table::table(&reports))
+            .chain(table::machine(standing, &reports))
+            .collect(),
+    };
+    let text: String = lines.iter().flat_map(|line| [line.as_str(), "\n"]).collect();
     // A command's output is its own.
-    if args.targets.command.is_empty() {
+    if to_stdout {
         let mut out = io::stdout().lock();
         return out.write_all(text.as_bytes()).and_then(|()| out.flush());
     }

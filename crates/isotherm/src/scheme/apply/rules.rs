@@ -4,7 +4,7 @@ use crate::args::ApplyArgs;
 use isotherm_linux::schemes::Rule;
 use isotherm_linux::schemes::preflight::{Finding, add_safe_defaults};
 use isotherm_schemes::{Entry, Source, presets};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 /// What a file says.
 pub struct Loaded {
@@ -45,8 +45,8 @@ fn rule(args: &ApplyArgs, index: usize, entry: &Entry) -> Rule {
     }
 }
 
-/// A changed file has to look the same so often in a row before it is read: while somebody writes it its first half may be a valid file.
-const STILL: u32 = 4;
+/// A changed file has to look the same for so long before it is read: while somebody writes it its first half may be a valid file.
+const STILL: Duration = Duration::from_millis(200);
 
 /// Notices that a file was changed.
 pub struct Changes {
@@ -55,13 +55,17 @@ pub struct Changes {
     taken: Option<(SystemTime, u64)>,
     last: Option<(SystemTime, u64)>,
     still: u32,
+    /// How often that has to be.
+    enough: u32,
 }
 
 impl Changes {
-    /// A preset does not change, and standard input is read once.
-    pub fn of(source: &str) -> Self {
+    /// Of what is looked at every `step`. A preset does not change, and standard input is read once.
+    pub fn of(source: &str, step: Duration) -> Self {
         let path = (source != "-" && !presets::is_preset(source)).then(|| source.to_owned());
-        let mut changes = Self { path, taken: None, last: None, still: 0 };
+        let enough = STILL.as_nanos().div_ceil(step.as_nanos().max(1));
+        let enough = u32::try_from(enough).unwrap_or(u32::MAX);
+        let mut changes = Self { path, taken: None, last: None, still: 0, enough };
         changes.taken = changes.state();
         changes
     }
@@ -87,7 +91,7 @@ impl Changes {
         let now = self.state();
         let same = std::mem::replace(&mut self.last, now) == now;
         self.still = if same { self.still.saturating_add(1) } else { 0 };
-        let changed = now.is_some() && now != self.taken && self.still >= STILL;
+        let changed = now.is_some() && now != self.taken && self.still >= self.enough;
         if changed {
             self.taken = now;
         }
@@ -105,12 +109,12 @@ mod tests {
         let path = dir.path().join("schemes.toml");
         let write = |text: &str| std::fs::write(&path, text).unwrap();
         write("old");
-        let mut changes = Changes::of(path.to_str().unwrap());
+        let mut changes = Changes::of(path.to_str().unwrap(), STILL / 4);
         let looks = |changes: &mut Changes, times: u32| (0..times).filter(|_| changes.take_changed()).count();
         assert_eq!(looks(&mut changes, 10), 0, "nobody changed it");
         for part in ["n", "ne", "new", "newer"] {
             write(part);
-            assert_eq!(looks(&mut changes, STILL), 0, "it is being written");
+            assert_eq!(looks(&mut changes, 4), 0, "it is being written");
         }
         assert_eq!(looks(&mut changes, 10), 1);
         std::fs::remove_file(&path).unwrap();

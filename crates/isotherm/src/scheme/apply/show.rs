@@ -4,8 +4,9 @@ use super::audit::Names;
 use super::inputs::Inputs;
 use super::notify::Notify;
 use super::rules::{self, Changes};
+use super::screen::Screen;
 pub use super::table::Standing;
-use super::table::{head, lines, machine, table};
+use super::table::{head, line, on_terminal};
 use crate::args::ApplyArgs;
 use crate::stop::Stop;
 use crate::terminal;
@@ -17,6 +18,7 @@ use isotherm_linux::targets::EndReason;
 use isotherm_linux::{Cost, Observer, Refusals, probe};
 use isotherm_report::units::counted;
 use std::io::{self, IsTerminal, Write};
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -26,34 +28,49 @@ const LEAST_WALL_NS: u64 = 100_000_000;
 
 /// What the session tells of its targets and costs.
 #[derive(Clone, Default)]
-pub struct Heard(Arc<Mutex<Standing>>);
+pub struct Heard(Arc<Mutex<Told>>);
+
+#[derive(Default)]
+struct Told {
+    standing: Standing,
+    /// What is to be said, and was not yet: a screen is not to be written over.
+    news: Vec<String>,
+}
 
 impl Heard {
-    fn with<T>(&self, use_it: impl FnOnce(&mut Standing) -> T) -> T {
+    fn with<T>(&self, use_it: impl FnOnce(&mut Told) -> T) -> T {
         use_it(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// How things stand.
     pub fn standing(&self) -> Standing {
-        self.with(|standing| *standing)
+        self.with(|told| told.standing)
+    }
+
+    /// What is to be said, once.
+    pub fn news(&self) -> Vec<String> {
+        self.with(|told| std::mem::take(&mut told.news))
     }
 }
 
 impl Observer for Heard {
     fn target(&mut self, _: TargetId, _: &Arc<Process>, _: Option<TargetId>, _is_copy: bool, _time_ns: u64) {
-        self.with(|standing| standing.targets += 1);
+        self.with(|told| told.standing.targets += 1);
     }
 
     fn target_end(&mut self, _id: TargetId, _reason: EndReason, _time_ns: u64) {
-        self.with(|standing| standing.targets = standing.targets.saturating_sub(1));
+        self.with(|told| told.standing.targets = told.standing.targets.saturating_sub(1));
     }
 
     fn refused(&mut self, refusals: &Refusals) {
-        say!("isotherm: not acted on: {}; the first: {}", counted(refusals.count, "process"), refusals.why);
+        let count = counted(refusals.count, "process");
+        self.with(|told| {
+            told.news.push(format!("isotherm: not acted on: {count}; the first: {}", refusals.why))
+        });
     }
 
     fn cost(&mut self, cost: &Cost) {
-        self.with(|standing| {
+        self.with(|Told { standing, .. }| {
             // What starting took is no share of the moment that a session of no targets lasts.
             if cost.wall_ns >= LEAST_WALL_NS {
                 standing.monitor = Some(cost.cpu_ns as f64 / cost.wall_ns as f64);
@@ -93,8 +110,8 @@ pub fn counted_since(before: Option<KernelCounters>) -> Option<KernelCounters> {
     Some(KernelCounters::read()?.since(before?))
 }
 
-/// How often it is looked whether there is something to do.
-const STEP: Duration = Duration::from_millis(50);
+/// How often it is looked whether there is something to do. Each look takes some 40 us: at 50 ms it was a tenth of a budget of 1 %.
+const STEP: Duration = Duration::from_millis(200);
 /// How often the service manager hears how things stand.
 const STATUS: Duration = Duration::from_secs(1);
 
@@ -102,14 +119,14 @@ impl Show {
     /// Until the session is over.
     pub fn run(self, stop: &Stop) {
         let to_stdout = self.args.targets.command.is_empty();
-        let screen = to_stdout && !self.args.quiet && io::stdout().is_terminal();
-        let (mut changes, mut hangups) = (Changes::of(&self.args.schemes.schemes), 0);
+        let mut screen = self.screen(to_stdout);
+        let step = self.step();
+        let (mut changes, mut hangups) = (Changes::of(&self.args.schemes.schemes, step), 0);
         let mut next = self.started + self.args.stats_every;
-        let mut first = true;
         let mut watched = (Instant::now(), 0);
         let mut status = Instant::now();
         while !self.over.load(Ordering::Relaxed) {
-            std::thread::sleep(STEP);
+            std::thread::park_timeout(step);
             let asked = stop.hangups() > hangups;
             if asked {
                 hangups = stop.hangups();
@@ -123,12 +140,12 @@ impl Show {
             if asked || changes.take_changed() {
                 self.notify.reloading();
                 if changes.is_file() {
-                    self.read_again();
+                    self.say(&mut screen, &self.read_again());
                 }
                 self.notify.ready();
             }
             let beats = self.beats.load(Ordering::Relaxed);
-            if self.notify.alive_every().is_some_and(|every| watched.0.elapsed() + STEP >= every)
+            if self.notify.alive_every().is_some_and(|every| watched.0.elapsed() + step >= every)
                 && beats != watched.1
             {
                 watched = (Instant::now(), beats);
@@ -138,14 +155,58 @@ impl Show {
                 status = Instant::now();
                 self.notify.status(&head(&self.standing()));
             }
+            self.say(&mut screen, &self.heard.news());
             if Instant::now() >= next && !self.args.quiet {
                 next = Instant::now() + self.args.stats_every;
-                if screen {
-                    self.draw(std::mem::take(&mut first));
-                } else {
-                    self.tell(to_stdout);
+                let (standing, reports) = (self.standing(), lock(&self.engine).report());
+                match &mut screen {
+                    Some((drawn, out)) => {
+                        let (width, rows) = terminal::size(out.as_fd());
+                        let mut lines = on_terminal(&standing, &reports, width);
+                        lines
+                            .extend([String::new(), "Ctrl-C ends it; SIGHUP reads the schemes again".into()]);
+                        out.write(&drawn.next(&lines, rows));
+                    }
+                    None => Out::new(to_stdout).write(&(line(&standing, &reports) + "\n")),
                 }
             }
+        }
+        if let Some((drawn, out)) = screen.take() {
+            // The last words say the same once more, as of the end.
+            out.write(&drawn.clear());
+        }
+        self.say(&mut None, &self.heard.news());
+    }
+
+    /// How long to wait between two looks: no longer than something is to be done that often.
+    fn step(&self) -> Duration {
+        let stats = Some(self.args.stats_every).filter(|_| !self.args.quiet);
+        let alive = self.notify.alive_every().map(|every| every / 2);
+        [stats, alive].into_iter().flatten().fold(STEP, Duration::min)
+    }
+
+    /// A command's output is its own: where both would be on one terminal, statistics are lines.
+    fn screen(&self, to_stdout: bool) -> Option<(Screen, Out)> {
+        let is_terminal = match to_stdout {
+            true => io::stdout().is_terminal(),
+            false => io::stderr().is_terminal() && !io::stdout().is_terminal(),
+        };
+        (is_terminal && !self.args.quiet).then(|| (Screen::default(), Out::new(to_stdout)))
+    }
+
+    /// Says something, above the screen if there is one.
+    fn say(&self, screen: &mut Option<(Screen, Out)>, news: &[String]) {
+        if news.is_empty() {
+            return;
+        }
+        if let Some((drawn, out)) = screen {
+            out.write(&drawn.clear());
+        }
+        for text in news {
+            say!("{text}");
+        }
+        if let Some((drawn, out)) = screen {
+            out.write(&drawn.again());
         }
     }
 
@@ -155,53 +216,16 @@ impl Show {
         Standing { elapsed: self.started.elapsed(), acting, kernel, ..self.heard.standing() }
     }
 
-    fn draw(&self, first: bool) {
-        let (width, rows) = terminal::size(io::stdout());
-        let standing = self.standing();
-        let reports = lock(&self.engine).report();
-        let mut lines = vec![head(&standing), String::new()];
-        lines.extend(table(&reports));
-        lines.extend(machine(&standing, &reports));
-        lines.push(String::new());
-        lines.push("Ctrl-C ends it; SIGHUP reads the schemes again".into());
-        lines.truncate(rows.unwrap_or(usize::MAX).saturating_sub(1));
-        let mut text = String::from(if first { "\x1b[2J\x1b[H" } else { "\x1b[H" });
-        for line in lines {
-            text.extend(line.chars().take(width));
-            text.push_str("\x1b[K\r\n");
-        }
-        text.push_str("\x1b[J");
-        let mut out = io::stdout().lock();
-        // A terminal that is gone ends nothing.
-        let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-    }
-
-    fn tell(&self, to_stdout: bool) {
-        let (standing, reports) = (self.standing(), lock(&self.engine).report());
-        let mut text = head(&standing) + "\n";
-        for line in lines(&reports).into_iter().chain(machine(&standing, &reports)) {
-            text.push_str("  ");
-            text.push_str(&line);
-            text.push('\n');
-        }
-        if to_stdout {
-            let _ = io::stdout().lock().write_all(text.as_bytes());
-        } else {
-            let _ = io::stderr().lock().write_all(text.as_bytes());
-        }
-    }
-
-    /// Exchanges the schemes for what the file says now, if it is valid.
-    fn read_again(&self) {
+    /// Exchanges the schemes for what the file says now, if it is valid. What is to be said of it.
+    fn read_again(&self) -> Vec<String> {
         let source = &self.args.schemes.schemes;
+        let mut news = Vec::new();
         let taken = rules::load(&self.args).and_then(|loaded| {
             let found = check(&loaded.rules, &self.attrs, &probe::probe(), &[], &[]);
             if let Some(refusal) = found.iter().find(|finding| finding.severity == Severity::Refusal) {
                 anyhow::bail!("{refusal}");
             }
-            for finding in loaded.added.iter().chain(&found) {
-                say!("isotherm: {finding}");
-            }
+            news.extend(loaded.added.iter().chain(&found).map(|finding| format!("isotherm: {finding}")));
             let names = loaded.rules.iter().map(|rule| rule.name.clone()).collect();
             // While the engine is locked nothing is done, so that each action has the name that it is done under.
             let mut engine = lock(&self.engine);
@@ -211,11 +235,40 @@ impl Show {
             Ok(())
         });
         match taken {
-            Ok(()) => say!("isotherm: {source} was read again"),
+            Ok(()) => news.push(format!("isotherm: {source} was read again")),
             Err(error) => {
-                crate::tell(&error);
-                say!("isotherm: {source} is not taken; the schemes go on as they were");
+                news.push(format!("isotherm: {}", crate::words(&error)));
+                news.push(format!("isotherm: {source} is not taken; the schemes go on as they were"));
             }
         }
+        news
     }
+}
+
+/// Where statistics go.
+struct Out {
+    to_stdout: bool,
+}
+
+impl Out {
+    const fn new(to_stdout: bool) -> Self {
+        Self { to_stdout }
+    }
+
+    /// Nothing depends on their being read: a terminal that is gone ends nothing.
+    fn write(&self, text: &str) {
+        let _ = match self.to_stdout {
+            true => written(io::stdout().lock(), text),
+            false => written(io::stderr().lock(), text),
+        };
+    }
+
+    fn as_fd(&self) -> BorrowedFd<'static> {
+        if self.to_stdout { rustix::stdio::stdout() } else { rustix::stdio::stderr() }
+    }
+}
+
+fn written(mut out: impl Write, text: &str) -> io::Result<()> {
+    out.write_all(text.as_bytes())?;
+    out.flush()
 }

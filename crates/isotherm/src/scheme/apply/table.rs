@@ -116,8 +116,41 @@ fn left(report: &SchemeReport) -> String {
     }
 }
 
+/// All of it in one line, for what is no terminal.
+pub fn line(standing: &Standing, reports: &[SchemeReport]) -> String {
+    let parts = std::iter::once(head(standing)).chain(lines(reports)).chain(machine(standing, reports));
+    parts.collect::<Vec<_>>().join("  | ")
+}
+
+/// All of it for a terminal of so many columns: as a table if there is room for one, else a paragraph a scheme. Nothing is cut
+/// off.
+pub fn on_terminal(standing: &Standing, reports: &[SchemeReport], width: usize) -> Vec<String> {
+    let rows = rows(reports);
+    let is_narrow = rows.iter().any(|row| columns::width(row) > width);
+    let mut text = vec![head(standing)];
+    if is_narrow {
+        text.extend(lines(reports));
+    } else {
+        text.extend(rows);
+        text.extend(leaving(reports));
+    }
+    text.extend(machine(standing, reports));
+    text.iter().flat_map(|line| columns::wrapped(line, width.max(1))).collect()
+}
+
 /// A table of all schemes, with what they left alone below.
 pub fn table(reports: &[SchemeReport]) -> Vec<String> {
+    rows(reports).into_iter().chain(leaving(reports)).collect()
+}
+
+/// What each scheme left alone, if anything.
+fn leaving(reports: &[SchemeReport]) -> impl Iterator<Item = String> {
+    let some = reports.iter().filter(|report| report.left.total() > 0 || report.stats.sz_refused > 0);
+    some.map(|report| format!("{}{}", report.name, left(report).replacen(", ", ": ", 1)))
+}
+
+/// The rows of the table, of one width but for the last column.
+fn rows(reports: &[SchemeReport]) -> Vec<String> {
     let heads = [
         "scheme",
         "tried",
@@ -152,8 +185,7 @@ pub fn table(reports: &[SchemeReport]) -> Vec<String> {
     };
     let widths: Vec<usize> = (0..heads.len()).map(width).collect();
     let last = heads.len() - 1;
-    let mut lines: Vec<String> = rows
-        .iter()
+    rows.iter()
         .map(|row| {
             let cells = row.iter().zip(&widths).enumerate().map(|(column, (text, width))| match column {
                 0 => columns::padded(text, *width),
@@ -162,11 +194,7 @@ pub fn table(reports: &[SchemeReport]) -> Vec<String> {
             });
             cells.collect::<Vec<_>>().join("  ")
         })
-        .collect();
-    for report in reports.iter().filter(|report| report.left.total() > 0 || report.stats.sz_refused > 0) {
-        lines.push(format!("{}{}", report.name, left(report).replacen(", ", ": ", 1)));
-    }
-    lines
+        .collect()
 }
 
 #[cfg(test)]
@@ -197,6 +225,28 @@ mod tests {
         assert!(line.ends_with("1.0 MiB of processes that were gone or new"), "{line}");
         let table = table(&[waits]).join("\n");
         assert!(table.contains("no goal can be read") && table.contains("gone or new"), "{table}");
+    }
+
+    #[test]
+    fn on_a_narrow_terminal_nothing_is_cut_off() {
+        let standing = Standing { resident: Some((3 << 30, 2 << 30)), ..Standing::default() };
+        let mut hurts = report(Status::Active, Action::Pageout);
+        (hurts.halt, hurts.effective_bytes) = (Some(Halt::Refaults(0.31, 0)), 512 << 20);
+        let reports = [report(Status::Watermarks, Action::Cold), hurts];
+        for width in [20, 40, 80, 100, 132, 400] {
+            let lines = on_terminal(&standing, &reports, width);
+            assert!(lines.iter().all(|line| columns::width(line) <= width), "{width}: {lines:#?}");
+            let text = lines.join(" ");
+            for part in ["most 3.0 GiB", "off by its watermarks", "suspended: 31 % came back", "512.0 MiB"] {
+                assert!(text.contains(part), "{width}: {part}: {lines:#?}");
+            }
+            assert_eq!(
+                text.contains("latency 50, 99 %"),
+                width >= 132,
+                "a table where there is room: {lines:#?}"
+            );
+        }
+        assert!(!line(&standing, &reports).contains('\n'));
     }
 
     #[test]
