@@ -82,7 +82,6 @@ pub(super) struct Pages<'a> {
     at: u64,
     end: u64,
     codec: i64,
-    displaced: bool,
     kind: Kind,
     decompressor: Decompressor<'static>,
     raw: Vec<u8>,
@@ -98,7 +97,6 @@ impl<'a> Pages<'a> {
             at: chunk.offset,
             end: sane(chunk.offset.checked_add(chunk.len))?,
             codec: chunk.codec,
-            displaced: chunk.displaced,
             kind,
             decompressor: Decompressor::new()?,
             raw: Vec::new(),
@@ -107,8 +105,7 @@ impl<'a> Pages<'a> {
 
     /// Where the next page begins, to go on later.
     pub(super) const fn rest(&self) -> ChunkAt {
-        let (codec, displaced) = (self.codec, self.displaced);
-        ChunkAt { offset: self.at, len: self.end.saturating_sub(self.at), codec, displaced }
+        ChunkAt { offset: self.at, len: self.end.saturating_sub(self.at), codec: self.codec }
     }
 
     pub(super) fn next(&mut self) -> Result<Option<Page>> {
@@ -132,13 +129,7 @@ impl<'a> Pages<'a> {
         }
         self.raw.resize(len, 0);
         self.file.read_exact_at(&mut self.raw, from)?;
-        // Other programs that copy a file lay it out anew, without checksums.
-        if self.displaced && header.crc.is_some() {
-            return Err(Fault::Bad(
-                "its end, which tells where columns lie, is damaged: its checksum does not fit",
-            ));
-        }
-        // Files of earlier versions have no checksums.
+        // Files of earlier versions, and copies that other programs make, have no checksums.
         if header.crc.is_some_and(|crc| crc as u32 != crc32fast::hash(&self.raw)) {
             return Err(Fault::Bad("a page is damaged: its checksum does not fit"));
         }

@@ -50,8 +50,6 @@ pub(super) struct ChunkAt {
     pub(super) offset: u64,
     pub(super) len: u64,
     pub(super) codec: i64,
-    /// Chunks do not lie where the writer says that it put them: see [`Layout`].
-    pub(super) displaced: bool,
 }
 
 /// A row group.
@@ -94,7 +92,7 @@ impl GroupAt {
             let of = column.column_descr();
             if let Some(index) = index_of(of.name().as_bytes()) {
                 let (offset, len) = column.byte_range();
-                group.chunks[index] = ChunkAt { offset, len, codec: ZSTD, displaced: false };
+                group.chunks[index] = ChunkAt { offset, len, codec: ZSTD };
                 kinds[index] = Some(Kind {
                     physical: of.physical_type() as i64,
                     optional: of.self_type().is_optional(),
@@ -109,8 +107,8 @@ impl GroupAt {
 #[derive(Debug)]
 pub(super) struct Footer {
     bytes: Vec<u8>,
-    /// Its groups do not lie where the writer put them.
-    displaced: bool,
+    /// Its groups do not lie where the writer put them: other programs that copy a file lay it out anew, and say who they are.
+    pub(super) displaced: bool,
     kinds: [Option<Kind>; NR_COLUMNS],
     /// Where the next group's entry begins, and how many are left.
     next: usize,
@@ -123,7 +121,7 @@ impl Footer {
     /// `None` where the bytes make no sense.
     pub(super) fn parse(bytes: Vec<u8>) -> Option<Self> {
         let mut kinds = [None; NR_COLUMNS];
-        let (mut next, mut left, mut pairs) = (0, 0, (0, 0));
+        let (mut next, mut left, mut pairs, mut is_ours) = (0, 0, (0, 0), false);
         let mut thrift = Thrift::new(&bytes, 0);
         let mut last = 0;
         while let Some((number, kind)) = thrift.field(&mut last)? {
@@ -150,11 +148,12 @@ impl Footer {
                         thrift.skip(STRUCT)?;
                     }
                 }
+                (6, BINARY) => is_ours = thrift.binary()?.starts_with(b"isotherm"),
                 (_, kind) => thrift.skip(kind)?,
             }
         }
         let mut footer = Self { kinds, next, left, pairs, bytes, displaced: false };
-        if let Some(layout) = footer.checksum(2) {
+        if let Some(layout) = footer.checksum(2).filter(|_| is_ours) {
             footer.displaced = footer.layout().as_deref() != Some(layout);
         }
         Some(footer)
@@ -253,7 +252,7 @@ impl Footer {
                     let (len, _) = thrift.list()?;
                     for _ in 0..len {
                         if let Some((index, chunk)) = column_chunk(&mut thrift)? {
-                            group.chunks[index] = ChunkAt { displaced: self.displaced, ..chunk };
+                            group.chunks[index] = chunk;
                         }
                     }
                 }

@@ -159,6 +159,11 @@ impl Reader {
                 nth + 1
             )));
         }
+        if footer.displaced {
+            return Err(malformed(
+                "its end, which tells where columns lie, is damaged: its checksum does not fit",
+            ));
+        }
         let header =
             footer.value(KEY_HEADER).filter(|text| fits(&footer, 0, text)).map(serde_json::from_slice);
         let mut warnings = Vec::new();

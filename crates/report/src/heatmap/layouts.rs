@@ -44,13 +44,14 @@ impl Layouts {
     }
 
     /// Takes the regions of a snapshot, cut to what is mapped.
+    #[cfg(test)]
     pub fn snapshot(&mut self, snapshot: &Snapshot, names: &NameBook) {
         let mut runs = Runs::default();
         self.piece(snapshot, names, &mut runs);
         self.end(names, runs);
     }
 
-    /// The same of a part of a snapshot: `runs` are those of the last target so far, which may go on. [`Self::end`] ends it.
+    /// Takes the regions of a part of a snapshot, cut to what is mapped: `runs` are those of the last target so far, which may go on. [`Self::end`] ends it.
     pub fn piece(&mut self, snapshot: &Snapshot, names: &NameBook, runs: &mut Runs) {
         for list in &snapshot.targets {
             if runs.target != Some(list.id) {

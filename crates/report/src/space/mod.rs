@@ -23,7 +23,7 @@ use crate::names::{printable, short_name};
 use crate::rate::BP;
 pub(crate) use copies::WIDE;
 use cutter::Cutter;
-use isotherm_damon::{AddrRange, RegionSnapshot, Snapshot, TargetId, TargetSnapshot};
+use isotherm_damon::{AddrRange, RegionSnapshot, TargetId};
 use isotherm_record::{Item, Mapping, Mappings, ObjectId};
 pub(crate) use shared::Multiset;
 use shared::Shares;

@@ -1,5 +1,6 @@
 use super::*;
 use crate::synthetic::{mapping, mappings, region, snapshot, unknown};
+use isotherm_damon::{Snapshot, TargetSnapshot};
 
 fn space(partial: bool) -> Space {
     let mut space = Space::default();
