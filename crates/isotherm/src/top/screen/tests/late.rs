@@ -16,7 +16,7 @@ fn second(made: &mut Made, samples_missed: u64) {
 #[test]
 fn a_monitor_that_comes_late_says_so_as_long_as_it_does() {
     let mut made = Made::new(2, 1);
-    let mut screen = made.screen(ColourMode::Never);
+    let mut screen = made.screen(ColourMode::Plain);
     let head = |screen: &mut Screen| shown(screen, 80, 24).remove(0);
     (0..10).for_each(|_| second(&mut made, 2));
     assert!(!head(&mut screen).contains("LATE"), "one in a hundred: {}", head(&mut screen));
@@ -50,7 +50,7 @@ fn a_newborn_process_leaves_the_head_known() {
         });
         model.add_up();
     }
-    let lines = shown(&mut made.screen(ColourMode::Never), 120, 24);
+    let lines = shown(&mut made.screen(ColourMode::Plain), 120, 24);
     let head = find(&lines, "WS 1s ");
     assert!(head.contains("WS 1s 4.0 MiB, hot 4.0 MiB") && head.contains("resident 16.0 MiB+"), "{lines:#?}");
     let row = find(&lines, "newborn");
