@@ -359,6 +359,8 @@ fn a_program_that_sleeps_is_drawn_as_one() {
     let dir = tempdir().unwrap();
     let dir = dir.path();
     let mut writer = create(&dir.join(DEFAULT), Format::Rec).unwrap();
+    let attrs = RecordedAttrs { sample_us: 5000, aggr_us: 100_000, ..RecordedAttrs::default() };
+    writer.write(&Item::Header(Header { attrs, ..Header::default() })).unwrap();
     for i in 0..40 {
         let region = |start, bp| RegionSnapshot {
             range: AddrRange::new(start, start + (8 << 20)),
