@@ -81,7 +81,10 @@ fn number(line: &Value, name: &str) -> u64 {
 /// A figure of the statistics that were printed last, in bytes; 0 before there were any.
 fn told(dir: &Path, scheme: &str, what: &str) -> u64 {
     let text = fs::read_to_string(dir.join("out")).unwrap();
-    let line = text.lines().rev().find(|line| line.starts_with(&format!("  {scheme}: ")));
+    // A line each time, of which each scheme has a part; at the end one each.
+    let begins = format!("{scheme}: ");
+    let mut parts = text.lines().rev().flat_map(|line| line.split(" | ")).map(str::trim_start);
+    let line = parts.find(|part| part.starts_with(&begins));
     let figure = line.and_then(|line| line.split(&format!(", {what} ")).nth(1)?.split(',').next());
     figure.map_or(0, |figure| parse_size(&figure.replace(' ', "")).unwrap())
 }
