@@ -11,6 +11,8 @@
 //! Pages outside of the focus were not accessed for as long as their bits stay clear; those that do not are *strays*, and if those
 //! are many all of the cell is seen again.
 
+use super::shown::Shown;
+
 /// See the module's essay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Focus {
@@ -20,12 +22,19 @@ pub(super) struct Focus {
     seen: u64,
     windows: u8,
     hits: u16,
+    /// Of the pages that later windows showed, those that none before had; as many as chance would have, and the variance of that, in
+    /// sixteenths.
+    new: u16,
+    due: u16,
+    variance: u16,
     /// Pages outside of it that were accessed since.
     strays: u64,
 }
 
 /// Windows after which gathering begins anew, so that what is not accessed any more is forgotten.
 const GENERATION: u8 = 16;
+/// Runs of neighbours from which on pages are accessed each for itself.
+const EACH_FOR_ITSELF: u32 = 4;
 /// Standard deviations that are no chance.
 const DEVIATIONS: f32 = 3.0;
 
@@ -68,14 +77,15 @@ impl Focus {
     pub fn settle(&mut self, pages: u64) {
         let windows = 3;
         let hits = u16::from(windows) * pages.count_ones() as u16;
-        *self = Self { pages, seen: pages, windows, hits, strays: 0 };
+        *self = Self { pages, seen: pages, windows, hits, ..Self::default() };
     }
 
     /// Takes in a window over all of a cell, `shown` of whose pages were accessed. True if it is another one now.
     pub fn add(&mut self, window: u64, shown: u64) -> bool {
         if self.windows >= GENERATION {
-            (self.seen, self.windows, self.hits) = (0, 0, 0);
+            *self = Self { pages: self.pages, ..Self::default() };
         }
+        self.count_new(window, shown);
         self.seen |= shown;
         self.windows += 1;
         self.hits += shown.count_ones() as u16;
@@ -86,7 +96,7 @@ impl Focus {
         if 8 * beside.count_ones() <= of.count_ones().max(8) {
             // The same pages, or of them the same again; one that is new is another of them.
             self.pages = match before | beside {
-                _ if self.is_no_chance(of) => self.seen,
+                _ if self.is_no_chance(of) || before == 0 && self.are_the_same() => self.seen,
                 _ if before == 0 => 0,
                 all => all,
             };
@@ -118,6 +128,26 @@ impl Focus {
         };
         // Pages that came more than once, or pages that never came. Of a loop's front two windows may meet the same part.
         beyond(hits - seen, hits - (count - expected)) || windows > 2.0 && beyond(count - seen, expected)
+    }
+
+    /// Where each goes by itself, of so many pages some are new, were it any of the window's.
+    fn count_new(&mut self, window: u64, shown: u64) {
+        let (all, hits) = (window.count_ones() as f32, (shown & window).count_ones() as f32);
+        let known = (self.seen & window).count_ones() as f32 / all.max(1.0);
+        // A loop's front may be met at one place twice.
+        if self.windows == 0 || Shown::runs(window, shown) < EACH_FOR_ITSELF {
+            return;
+        }
+        let sixteenths = |of: f32| (of * 16.0) as u16;
+        self.new += 16 * (shown & window & !self.seen).count_ones() as u16;
+        self.due += sixteenths(hits * (1.0 - known));
+        self.variance += sixteenths(hits * known * (1.0 - known) * (all - hits) / (all - 1.0).max(1.0));
+    }
+
+    /// Far fewer were.
+    fn are_the_same(&self) -> bool {
+        let missing = f32::from(self.due.saturating_sub(self.new)) / 16.0;
+        missing * missing >= DEVIATIONS * DEVIATIONS * (f32::from(self.variance) / 16.0 + 1.0)
     }
 
     /// Takes in pages that were accessed, whether they belong to it or not. True if those that do not are many: the next window is to

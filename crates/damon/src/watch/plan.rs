@@ -1,8 +1,9 @@
 //! What to clear in the coming aggregation.
 
-use super::cell::State;
+use super::cell::{Cell, State};
 use super::clear::{all_of, some_of};
 use super::queue::Queue;
+use super::shown::Shown;
 use super::sweep::{longest, price_of_sweep};
 use super::target::{At, CELL_SIZE};
 use super::tuning::PAGES_A_CLEAR;
@@ -245,13 +246,22 @@ impl Watch {
             for same in group.chunk_by(|a, b| a.1 == b.1) {
                 let Some((_, range)) = same.first() else { continue };
                 let is_small = range.size() <= SMALL;
+                let mut half_known = step.rng.below(2) == 0;
                 for _ in same {
                     if step.allowance.prepares == 0 {
                         break;
                     }
-                    let Some(at) = target.any_of(*range, step.rng, |c| {
-                        !c.shared && matches!(c.state, State::Lit | State::Unseen)
-                    }) else {
+                    let can_be = |c: &Cell| !c.shared && matches!(c.state, State::Lit | State::Unseen);
+                    // Of a cell of which some pages were accessed, another window or two tell whether those are all that are: by turns
+                    // with any other, or in a large stretch no cell would have its second window soon.
+                    let is_half_known = |c: &Cell| {
+                        let some = c.focus.is_open(c.present) && c.focus.is_young() && c.tried == c.present;
+                        some && Shown::runs(c.tried, c.shown) >= self.tuning.run && can_be(c)
+                    };
+                    half_known = !half_known;
+                    let first =
+                        if half_known { target.any_of(*range, step.rng, is_half_known) } else { None };
+                    let Some(at) = first.or_else(|| target.any_of(*range, step.rng, can_be)) else {
                         break;
                     };
                     let Some(cell) = target.blocks.get(at.block).and_then(|b| b.cells.get(at.cell)) else {

@@ -18,8 +18,11 @@ fn pieces(kib: u64, offset: u64, kind: Kind) -> Pattern {
     pattern
 }
 
-fn snapshots(pattern: &Pattern) -> Vec<Snapshot> {
-    watch(&[(pattern.clone(), 150)], 11).into_iter().map(|(_, s)| s).collect()
+/// How often a piece of a few cells is met is chance: rates are a mean of these.
+const SEEDS: [u64; 3] = [11, 12, 14];
+
+fn snapshots(pattern: &Pattern, seed: u64) -> Vec<Snapshot> {
+    watch(&[(pattern.clone(), 150)], seed).into_iter().map(|(_, s)| s).collect()
 }
 
 /// Bytes of the pieces that a region has, and all that it has.
@@ -63,9 +66,12 @@ fn small_pieces_are_found_where_they_lie() {
         for kib in [16, 32, 64, 128, 256, 512] {
             for offset in [0, 100, 1000 - kib / 2] {
                 let pattern = pieces(kib, offset, kind);
-                let snapshots = snapshots(&pattern);
-                let after = found_after(&pattern, &snapshots);
-                let (hz, beside) = told(&pattern, &snapshots);
+                let runs = SEEDS.map(|seed| snapshots(&pattern, seed));
+                let after = runs.iter().map(|run| found_after(&pattern, run)).fold(0.0, f64::max);
+                let of_each = runs.iter().map(|run| told(&pattern, run));
+                let (hz, beside) =
+                    of_each.fold((0.0, 0.0), |sum, one| (sum.0 + one.0, f64::max(sum.1, one.1)));
+                let hz = hz / SEEDS.len() as f64;
                 println!(
                     "{kind:?} {kib} KiB at {offset}: {hz:.1} Hz after {after:.1} s, and {beside:.4} of all else"
                 );
@@ -86,7 +92,7 @@ fn pages_far_apart_are_a_share_of_their_region() {
     pattern.hot =
         (0..512).map(|i| start + i * 8 * PAGE).map(|at| (AddrRange::new(at, at + PAGE), 0.05)).collect();
     let range = AddrRange::new(start, start + 16 * MIB);
-    let snapshots = snapshots(&pattern);
+    let snapshots = snapshots(&pattern, 11);
     let hz = crate::mean_hz(&snapshots[70..], range);
     assert!((1.0..1.6).contains(&hz), "{hz} Hz instead of 1.25");
     let before = crate::mean_hz(&snapshots[70..], AddrRange::new(start - 16 * MIB, start));
@@ -110,7 +116,7 @@ fn a_region_of_pages_far_apart_is_as_large_a_working_set_as_those_are() {
                 .collect();
             let range = AddrRange::new(start, start + 64 * MIB);
             let (mut told, mut idle, mut taken) = (0.0, 0.0, 0.0);
-            for s in snapshots(&pattern).iter().skip(70) {
+            for s in snapshots(&pattern, 11).iter().skip(70) {
                 for r in &s.targets[0].regions {
                     let bytes = r.range.intersection(range).size() as f64;
                     told += bytes * share_accessed(r, s.max_nr_accesses, 200);
@@ -135,19 +141,44 @@ fn a_piece_that_moves_within_its_cell_is_followed() {
     for kind in [Kind::Random, Kind::Sweep] {
         for (from, to) in [(0, 128), (128, 0), (100, 164)] {
             let (before, after) = (pieces(64, from, kind), pieces(64, to, kind));
-            let phases = [(before.clone(), 80), (after.clone(), 100)];
-            let all: Vec<Snapshot> = watch(&phases, 11).into_iter().map(|(_, s)| s).collect();
-            let (hz, _) = told(&before, &all[..80]);
-            let moved = all.get(130..).unwrap();
-            let hot = after.hot.iter().map(|(range, _)| crate::mean_hz(moved, *range)).sum::<f64>() / 25.0;
-            let left = |(old, new): (&(AddrRange, f64), &(AddrRange, f64))| {
-                AddrRange::new(old.0.start, old.0.end.min(new.0.start.max(old.0.start + PAGE)))
-            };
-            let idle = before.hot.iter().zip(&after.hot).map(left);
-            let idle = idle.map(|range| crate::mean_hz(moved, range)).sum::<f64>() / 25.0;
-            println!("{kind:?} from {from} to {to}: {hz:.1} Hz, then {hot:.1} and {idle:.1} where it was");
-            assert!((7.0..14.0).contains(&hz), "{hz} Hz");
+            let (mut first, mut hot, mut idle) = (0.0, 0.0, 0.0);
+            for seed in SEEDS {
+                let phases = [(before.clone(), 80), (after.clone(), 100)];
+                let all: Vec<Snapshot> = watch(&phases, seed).into_iter().map(|(_, s)| s).collect();
+                let moved = all.get(130..).unwrap();
+                let left = |(old, new): (&(AddrRange, f64), &(AddrRange, f64))| {
+                    AddrRange::new(old.0.start, old.0.end.min(new.0.start.max(old.0.start + PAGE)))
+                };
+                let were = before.hot.iter().zip(&after.hot).map(left);
+                first += told(&before, &all[..80]).0 / SEEDS.len() as f64;
+                hot += after.hot.iter().map(|(range, _)| crate::mean_hz(moved, *range)).sum::<f64>() / 75.0;
+                idle += were.map(|range| crate::mean_hz(moved, range)).sum::<f64>() / 75.0;
+            }
+            println!("{kind:?} from {from} to {to}: {first:.1} Hz, then {hot:.1} and {idle:.1} where it was");
+            assert!((7.0..14.0).contains(&first), "{first} Hz");
             assert!((6.0..14.0).contains(&hot) && idle < 2.0, "then {hot} Hz, and {idle} where it was");
         }
+    }
+}
+
+/// Of 64 MiB every second page, each at even distances: two windows of a cell tell that it is the same ones, and a few cells that all are
+/// like that. It took 5 to 20 s.
+#[test]
+fn that_it_is_every_second_page_is_known_after_two_seconds() {
+    for seed in [11, 23, 35, 47] {
+        let mut pattern = areas(&[(0, 128 * 1024, 0.0)]);
+        let start = pattern.areas[0].0.start + 32 * MIB;
+        pattern.kind = Kind::Sweep;
+        let page = |i: u64| AddrRange::new(start + 2 * i * PAGE, start + (2 * i + 1) * PAGE);
+        pattern.hot = (0..32 * MIB / PAGE).map(|i| (page(i), 0.05)).collect();
+        let range = AddrRange::new(start, start + 64 * MIB);
+        let idle = |s: &Snapshot| {
+            let of =
+                |r: &RegionSnapshot| r.range.intersection(range).size() as f64 * f64::from(r.idle_bp) / 1e4;
+            s.targets[0].regions.iter().map(of).sum::<f64>() / (64 * MIB) as f64
+        };
+        let all: Vec<f64> = watch(&[(pattern, 100)], seed).iter().map(|(_, s)| idle(s)).collect();
+        println!("idle, a second each: {:.2?}", all.iter().step_by(10).collect::<Vec<_>>());
+        assert!(all[20..].iter().all(|idle| (0.4..0.6).contains(idle)), "{:.2?}", &all[20..]);
     }
 }
