@@ -326,6 +326,11 @@ impl Cell {
                     let total = pages(all & !left) / pages(all).max(1.0);
                     self.evidence.judge_window(total, pages(all), since_opened, now, tuning);
                 }
+                // Where each goes by itself, some of those that are left would have come: they are others.
+                let each_for_itself = Shown::runs(self.opened, self.opened & !left) >= tuning.run;
+                let missing = pages(left) * before.rate() * length;
+                let are_others = is_rest && shown == 0 && each_for_itself && missing > tuning.missing;
+                let verdict = if are_others { Verdict::Silent } else { verdict };
                 let verdict = match verdict {
                     // Nothing was seen of those that were accessed: they are the ones that are, and are to be watched again.
                     Verdict::Silent if is_rest && self.narrow(before) => Verdict::Expected,
@@ -352,8 +357,15 @@ impl Cell {
                 if verdict == Verdict::Silent {
                     self.focus = Focus::default();
                 }
-                let goes_on = left_of.count_ones() as f32 > tuning.rest_share * of.count_ones() as f32
-                    && (self.shared || self.rate() <= tuning.active);
+                // Looked at so late, that it was accessed says next to nothing of how hot it is: what is left of it will tell, where each
+                // page goes by itself, or else it is to be seen anew, once.
+                let is_vague = was_idle && passed > tuning.late_look * longest as f32;
+                let is_left = match is_vague && each_for_itself {
+                    true => 0.25,
+                    false => tuning.rest_share,
+                };
+                let goes_on = left_of.count_ones() as f32 > is_left * of.count_ones() as f32
+                    && (self.shared || self.rate() <= tuning.active || is_vague && each_for_itself);
                 if self.state == State::Unseen {
                     self.window = 0;
                 } else if was_in_focus && verdict == Verdict::Silent && !self.is_most(self.opened) {
@@ -362,15 +374,17 @@ impl Cell {
                 } else if shown == 0 {
                     // What comes next can only tell that it fell silent: it is looked at when it would.
                     let next = self.evidence.until_silent(tuning, longest);
+                    if !is_rest && was_idle {
+                        // What tells a rate is the time from the first hit on, and this is what comes before it.
+                        self.opened_at = moment.at;
+                    }
                     self.state = State::Watching { since: moment.at, due: now + next, doubtful_until: 0 };
                 } else if goes_on {
                     (self.window, self.is_rest) = (left, true);
                     let next = self.evidence.window_length(tuning, longest);
                     self.state = State::Watching { since: moment.at, due: now + next, doubtful_until: 0 };
                 } else {
-                    // Looked at so late, that it was accessed says next to nothing of how hot it is: it is to be seen anew, once.
-                    let is_vague = was_idle && !self.shared && passed > tuning.late_look * longest as f32;
-                    self.state = if is_vague { State::Unseen } else { State::Lit };
+                    self.state = if is_vague && !self.shared { State::Unseen } else { State::Lit };
                     self.window = 0;
                 }
                 let is_focus = was_in_focus;
@@ -484,9 +498,14 @@ impl Cell {
         }
     }
 
-    /// The cell's stretch was found changed as a whole: it is idle now, as far as is known, and to be observed anew.
-    pub fn fell_silent(&mut self, exposure: f32, now: u64) {
-        self.evidence = Evidence { idle: exposure, ..Evidence::of(0.0, exposure, false, now) };
+    /// The cell's stretch was found changed as a whole, by others of it, and it is to be observed anew. Where those are a good part of
+    /// it, it is idle as far as is known, for so many intervals. Where they are few it may be one that did not change, and nothing is known
+    /// of it: told idle, it would be acted on as that.
+    pub fn fell_silent(&mut self, exposure: Option<f32>, now: u64) {
+        self.evidence = exposure.map_or(Evidence::default(), |exposure| Evidence {
+            idle: exposure,
+            ..Evidence::of(0.0, exposure, false, now)
+        });
         self.observations = 0;
         if self.state == State::Lit {
             self.state = State::Unseen;

@@ -95,6 +95,7 @@ impl Evidence {
         tuning: &Tuning,
     ) -> Verdict {
         let expected = self.rate() * length;
+        let told = Hits::of(share, length, runs, tuning);
         let row = if self.idle > 0.0 || self.luck <= 0.0 { 1.0 } else { self.luck };
         (self.idle, self.last) = (0.0, now);
         if !counts {
@@ -105,8 +106,10 @@ impl Evidence {
         // After so long a time without a hit, several pages of which each speaks for itself are no chance.
         let late = length / (self.exposure + length);
         let is_first = self.hits < tuning.next_to_none && self.exposure > 0.0;
-        if is_first && (0..runs).fold(1.0, |chance, _| chance * late) < tuning.first {
-            self.begin(share, length, now, tuning);
+        // Of little there is not much to lose.
+        let enough = if self.exposure <= length { tuning.first_short } else { tuning.first };
+        if is_first && (0..runs).fold(1.0, |chance, _| chance * late) < enough {
+            self.begin_with(told, length, now, tuning);
             // When in the window they began is not known.
             let kept = (tuning.began / self.exposure).min(1.0);
             (self.hits, self.exposure) = (self.hits * kept, self.exposure * kept);
@@ -120,30 +123,34 @@ impl Evidence {
             && (share > tuning.apart * expected || share * tuning.apart < expected.min(0.6))
             && (share - likely) * (share - likely) > tuning.no_chance * chance;
         if self.exposure > 0.0 && apart && expected > 0.0 {
-            self.begin(share, length, now, tuning);
+            self.begin_with(told, length, now, tuning);
             return Verdict::Surprise;
         }
         // Where there were hardly any hits, most of the exposure is from before they began.
         let surprising =
             if self.hits < tuning.begins_hits { tuning.begins_chance } else { tuning.surprise_hit };
         if self.exposure > 0.0 && self.luck < surprising {
-            self.begin(share, length, now, tuning);
+            self.begin_with(told, length, now, tuning);
             return Verdict::Surprise;
         }
-        self.add(share, length, now, tuning);
+        self.add_with(told, share, length, now, tuning);
         Verdict::Expected
     }
 
     /// Evidence starts anew with this window.
     pub fn begin(&mut self, share: f32, length: f32, now: u64, tuning: &Tuning) {
-        let floor = share > 0.5 && length > 1.5;
+        self.begin_with(Hits::together(share, length), length, now, tuning);
+    }
+
+    fn begin_with(&mut self, told: Hits, length: f32, now: u64, tuning: &Tuning) {
+        let floor = told.is_bound && length > 1.5;
         // What is only a bound soon gives way to what is measured.
         let weight = match floor {
             true if length >= tuning.bound_long => tuning.bound_long_weight,
             true => tuning.bound,
             false => 1.0,
         };
-        *self = Self { luck: 1.0, ..Self::of(hits_of(share, length) * weight, length * weight, floor, now) };
+        *self = Self { luck: 1.0, ..Self::of(told.hits * weight, length * weight, floor, now) };
     }
 
     /// It is taken to be of other pages: the same accesses are more of fewer. `floor`: no window told more than that all of
@@ -169,18 +176,22 @@ impl Evidence {
 
     /// Adds a window as what it is, without looking for a change of pattern in it.
     pub fn add(&mut self, share: f32, length: f32, now: u64, tuning: &Tuning) {
+        self.add_with(Hits::together(share, length), share, length, now, tuning);
+    }
+
+    fn add_with(&mut self, told: Hits, share: f32, length: f32, now: u64, tuning: &Tuning) {
         let expected = self.rate() * length;
-        let whole = share > 0.5;
+        let whole = told.is_bound;
         if share > 0.0 && self.exposure <= 0.0 || self.floor && whole && expected < 0.99 {
             // The first that is known of this rate, or a higher bound than so far: windows shrink until one shows no hit.
-            self.begin(share, length, now, tuning);
+            self.begin_with(told, length, now, tuning);
             return;
         }
         self.floor &= whole;
         self.last = now;
         // Looked at too late, it tells nothing but that it is still accessed.
         if expected <= 1.0 || !whole {
-            self.hits += hits_of(share, length);
+            self.hits += told.hits;
             self.exposure += length;
             self.forget_beyond(tuning);
         }
@@ -285,6 +296,30 @@ pub(super) fn kept(intervals: u64, tuning: &Tuning) -> f32 {
     let halvings = intervals as f32 / tuning.half_life;
     // 2^-x.
     1.0 / (1.0 + halvings * (0.7 + halvings * 0.45))
+}
+
+/// What a share of a window's pages comes to.
+#[derive(Clone, Copy, Debug)]
+struct Hits {
+    hits: f32,
+    /// The rate is no less, that is all.
+    is_bound: bool,
+}
+
+impl Hits {
+    /// Of pages that may be accessed together.
+    fn together(share: f32, length: f32) -> Self {
+        Self { hits: hits_of(share, length), is_bound: share > 0.5 }
+    }
+
+    /// By how many runs those that were accessed make.
+    fn of(share: f32, length: f32, runs: u32, tuning: &Tuning) -> Self {
+        if runs < tuning.run || length <= 1.5 {
+            return Self::together(share, length);
+        }
+        let at_random = -ln(1.0 - share.min(MOST_OF_REST));
+        Self { hits: share + (at_random - share) * 0.75, is_bound: share > 0.9 }
+    }
 }
 
 /// Hits of a window of which `share` of the pages were accessed. Of pages that are accessed at random, fewer are hit than

@@ -167,6 +167,8 @@ table! {
     /// Of the pages of a window so large a share must be left so that those go on being watched when others were accessed. At
     /// half, pages at even distances would be met a third too early; at three quarters, a sixth.
     rest_share: f32 = 0.75, without 1.0;
+    /// So many accesses to them must be missing, where each page goes by itself, that they are not those that are accessed: a guess.
+    missing: f32 = 10.0, without INFINITE;
     /// For so long after a clear they tell a rate: 1 s, the window of working sets.
     rest_counts: u64 = 1000, without NEVER, ms 20;
     /// A hit, or a row of them, that was expected with so low a probability is a change of pattern.
@@ -263,6 +265,8 @@ table! {
     /// The first hits since long are a change of pattern if they came so late with no more than this probability: a guess. Without it F1
     /// of the bytes that `zipf` accesses within a second is .50 when it begins after 3 s of idleness, with it .94.
     first: f32 = 1e-3, without 0.0;
+    /// ... where no more than the window's own length was known before it.
+    first_short: f32 = 0.05, without 1e-3;
     /// Exposure that such a window counts as, at most: for how much of it the pages were accessed is not known, and what is left of them
     /// will tell. Without it F1 of such bytes is .87 where there is a quarter of the ceiling to spend, with it .905
     /// (`tests/simulated/poor.rs`).
@@ -296,6 +300,10 @@ table! {
     moments: f32 = 3.0, without 1.0;
     /// Nats by which they must speak for two rates.
     price_moments: f32 = 3.0, without 0.0;
+    /// A stretch of no more than so many times the cells that were checked is idle when those are; of a larger one what was not checked
+    /// is unknown. Without it a tenth of 300 MiB that stayed in use when the rest fell silent was told idle for 600 ms, and paged out
+    /// (`tests/schemes/whole.rs`).
+    checks_cover: usize = 4, without NEVER;
     /// Checks of a stretch that are remembered.
     most_checks: f32 = 128.0, without INFINITE;
     /// Observations of a border that are remembered, before all fade.

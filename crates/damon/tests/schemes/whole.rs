@@ -109,7 +109,7 @@ const NOTHING: AddrRange = AddrRange::new(0, 0);
 const USED: (u64, u64) = (60, 90);
 
 /// 300 MiB, of which 20 cannot be observed: 3 s of use of all of it, then 20 s of use of 30 MiB.
-fn run<S: Sampler<Locked>>(sampler: S, scheme: Scheme, locked: AddrRange) -> Run {
+fn run<S: Sampler<Locked>>(sampler: S, scheme: Scheme, locked: AddrRange, seed: u64) -> Run {
     let memory = |hot| Pattern {
         ranges: vec![mib(0, 300)],
         hot: vec![(hot, 1.0)],
@@ -119,7 +119,7 @@ fn run<S: Sampler<Locked>>(sampler: S, scheme: Scheme, locked: AddrRange) -> Run
         kind: Kind::Random,
     };
     let ops = Locked { memory: Simulated::new(memory(mib(0, 300))), locked };
-    let mut monitor = Monitor::new(Attrs::default(), ops, sampler, 7).unwrap();
+    let mut monitor = Monitor::new(Attrs::default(), ops, sampler, seed).unwrap();
     monitor.add_target(TargetId(1)).unwrap();
     let mut all = schemes(vec![scheme]);
     let (mut now, mut recorder, mut keep) = (0u64, Recorder::default(), Keep::default());
@@ -180,12 +180,16 @@ fn check(run: &Run, locked: AddrRange, least_percent: u64, name: &str) {
 #[test]
 fn prcl_pages_out_what_is_cold_and_never_what_is_unknown() {
     let locked = mib(LOCKED.0, LOCKED.1);
-    check(&run(Watch::new(), prcl(), locked), locked, 99, "watch");
+    // When nearly all of it falls silent at once, what does not is a tenth: mostly no check meets it. It was told idle with the rest, and
+    // paged out, with half of the seeds.
+    for seed in 7..15 {
+        check(&run(Watch::new(), prcl(), locked, seed), locked, 99, "watch");
+    }
 }
 
 #[test]
 fn so_it_does_with_the_kernels_sampler() {
-    check(&run(Classic::new(), prcl(), NOTHING), NOTHING, 97, "classic");
+    check(&run(Classic::new(), prcl(), NOTHING, 7), NOTHING, 97, "classic");
 }
 
 #[test]
@@ -200,17 +204,17 @@ fn a_quota_that_splits_regions_does_not_make_ever_more_of_them() {
     let scheme =
         || Scheme { quota: quota.clone(), apply_interval: Some(Duration::from_millis(50)), ..prcl() };
     let locked = mib(LOCKED.0, LOCKED.1);
-    let watched = run(Watch::new(), scheme(), locked);
+    let watched = run(Watch::new(), scheme(), locked, 7);
     check(&watched, locked, 99, "watch, quota");
     assert!(watched.stats.qt_exceeds > 70, "{}", watched.stats.qt_exceeds);
     // Regions that were split are merged again, so that some have their turn twice before others have their first.
-    check(&run(Classic::new(), scheme(), NOTHING), NOTHING, 80, "classic, quota");
+    check(&run(Classic::new(), scheme(), NOTHING, 7), NOTHING, 80, "classic, quota");
 }
 
 #[test]
 fn unknown_memory_is_touched_if_the_scheme_says_so() {
     let locked = mib(LOCKED.0, LOCKED.1);
-    let run = run(Watch::new(), Scheme { unknown: true, ..prcl() }, locked);
+    let run = run(Watch::new(), Scheme { unknown: true, ..prcl() }, locked, 7);
     assert!(touched(&run.recorder, locked) >= 18 * MIB);
     assert_eq!(run.stats.sz_unknown, 0);
 }
