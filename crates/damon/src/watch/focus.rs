@@ -6,6 +6,8 @@
 //! page as likely as any other, others would come each time; where the same ones come instead, and that is no chance, they are the
 //! cell's *focus*: its evidence is theirs alone, they are what is checked, and what lies before and behind them is drawn as idle.
 //!
+//! Where each page goes by itself, a second window of which far fewer pages are new than chance would have tells it.
+//!
 //! What a loop's front has come to is a part of a cell, too, but another one each time, and soon all of it.
 //!
 //! Pages outside of the focus were not accessed for as long as their bits stay clear; those that do not are *strays*, and if those
@@ -172,6 +174,22 @@ mod tests {
 
     fn random(rng: &mut Rng, percent: u64, of: u64) -> u64 {
         (0..64).fold(0, |set, page| set | u64::from(rng.below(100) < percent) << page) & of
+    }
+
+    #[test]
+    fn two_windows_tell_that_it_is_every_second_page() {
+        let even = 0x5555_5555_5555_5555;
+        // Of pages at even distances, a window of their period shows all, one of two fifths of it twelve.
+        let twelve = 0x0404_1111_0045_4044;
+        let mut focus = Focus::default();
+        assert!(!focus.add(u64::MAX, even));
+        assert!(focus.add(u64::MAX, twelve) && focus.known() == Some(even));
+        // Half of the twelve are others.
+        let mut focus = Focus::default();
+        assert!(!focus.add(u64::MAX, even) && !focus.add(u64::MAX, 0x0a04_1010_00a5_4088));
+        // A loop's front that is met at one place twice.
+        let mut focus = Focus::default();
+        assert!(!focus.add(u64::MAX, 0xffff_ffff) && !focus.add(u64::MAX, 0xfff));
     }
 
     #[test]

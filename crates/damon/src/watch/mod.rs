@@ -21,7 +21,9 @@
 //!
 //! # What is cleared
 //! Every aggregation ([`plan`]): *checks* of what is hot, a few pages of each stretch by turns, so that none is believed hot
-//! for long when it is not any more. What a check shows is taken to be so of its whole stretch; when checks disagree with
+//! for long when it is not any more. What a check shows is taken to be so of its whole stretch, but for silence: a stretch of which more
+//! than a few times what was checked fell silent is unknown until it is seen, since a tenth of it may be in use, and idle memory is
+//! what schemes take away. When checks disagree with
 //! what was believed, all of the stretch is to be observed anew; when those of one part of it disagree with those of another, it
 //! falls apart ([`places`]). Neighbours that were told apart stay two for a while, also when their rates come near each other. What remains goes into memory that was never cleared, or not since it was hot, evenly spread, that
 //! which is writable and so not shared since a fork first, until all is watched, and then by turns into what was accessed once
