@@ -71,11 +71,13 @@ impl Actions for Actor<'_> {
             }
             (piece.renewed_ns, piece.back) = (Some(self.now_ns), 0.0);
             // If schemes did not act on it before it had the rate of its region for as long as that is old, or the one that is known soon,
-            // if that is more: it had that already.
-            let soon = later.soon(request.target, 0, range).unwrap_or(0.0);
+            // if that is more: it had that already. Or the one that the next looks found, if nothing was seen until then.
+            let rate = accessed(request.region, evidence);
+            let more = later.more(request.target, 0, range, rate);
+            let rate = more.or_else(|| later.less(request.target, 0, range, rate)).unwrap_or(rate);
             // Of those of its pages that are accessed at all; what is out are the others first.
             let in_use = share_in_use(request.region);
-            let rate = (accessed(request.region, evidence).max(soon) / in_use).min(1.0);
+            let rate = (rate / in_use).min(1.0);
             let accesses =
                 piece.accesses.unwrap_or_else(|| rate * f64::from(request.region.age.max(1)) * intervals);
             let left = (1.0 - out - piece.young).max(0.0);

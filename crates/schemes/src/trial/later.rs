@@ -5,8 +5,9 @@ use isotherm_damon::{AddrRange, Snapshot, TargetId};
 use std::sync::Arc;
 
 /// How far ahead it is looked, ns, and in how many snapshots at most. A monitor with a budget of 1 % of a CPU looked at a
-/// program of 1 GiB all of which had been written every 2.4 s (`isotherm lab schemes`, pattern `build`); this is twice that.
-pub(super) const AHEAD_NS: u64 = 5_000_000_000;
+/// program of 1 GiB all of which had been written every 2.4 s (`isotherm lab schemes`, pattern `build`), and at what was in use for a
+/// moment, as its windows double, again after 7 s (`now and then` of the tests of predictions).
+pub(super) const AHEAD_NS: u64 = 10_000_000_000;
 pub(super) const AHEAD: usize = 128;
 
 /// How long a monitor may take to see that memory is in use which it took to be idle, ns: what it found after that is not taken for
@@ -44,16 +45,27 @@ impl Later {
 
     /// What is known to be accessed of a range soon after, as a probability; `None`: nothing is said of it. `index` is where the
     /// target was.
-    pub fn soon(&self, target: TargetId, index: usize, range: AddrRange) -> Option<f64> {
+    fn soon(&self, target: TargetId, index: usize, range: AddrRange) -> Option<f64> {
         self.accessed_at(self.snapshots.first()?, target, index, range)
     }
 
     /// The same as far ahead as it is looked.
-    pub fn ahead(&self, target: TargetId, index: usize, range: AddrRange) -> Option<f64> {
+    fn ahead(&self, target: TargetId, index: usize, range: AddrRange) -> Option<f64> {
         self.accessed_at(&self.ahead, target, index, range)
     }
 
-    /// The same when it is known first.
+    /// What is known of it soon, if that is more than `rate`: the monitor was late.
+    pub fn more(&self, target: TargetId, index: usize, range: AddrRange, rate: f64) -> Option<f64> {
+        self.soon(target, index, range).filter(|soon| *soon > rate)
+    }
+
+    /// What the next looks found, if that is less than `rate`, and no access was seen soon: those that `rate` stands for were before.
+    pub fn less(&self, target: TargetId, index: usize, range: AddrRange, rate: f64) -> Option<f64> {
+        let nothing_seen = self.soon(target, index, range).is_none_or(|soon| soon <= rate);
+        self.ahead(target, index, range).filter(|ahead| nothing_seen && *ahead < rate)
+    }
+
+    /// What is known to be accessed of it when that is known first.
     pub fn known(&self, target: TargetId, index: usize, range: AddrRange) -> Option<f64> {
         self.snapshots.iter().find_map(|snapshot| self.accessed_at(snapshot, target, index, range))
     }
@@ -108,6 +120,12 @@ mod tests {
         // The target may have moved in the list.
         assert_eq!(later.known(TargetId(7), 9, range), Some(0.5));
         assert_eq!((later.soon(TargetId(7), 0, range), later.ahead(TargetId(7), 0, range)), (None, None));
+        let later = Later::new(&at(0, Some(3000)), || read[..3].iter(), &read[2], 0.0);
+        assert_eq!(later.less(TargetId(7), 0, range, 0.3), Some(0.1));
+        let read = [at(400 * MS, Some(3500)), at(2000 * MS, Some(1000))];
+        let later = Later::new(&at(0, Some(3000)), || read.iter(), &read[1], 0.0);
+        assert_eq!(later.less(TargetId(7), 0, range, 0.3), None, "it was seen to be accessed more");
+        assert_eq!(later.more(TargetId(7), 0, range, 0.3), Some(0.35));
         assert_eq!(later.known(TargetId(8), 0, range), None);
     }
 }

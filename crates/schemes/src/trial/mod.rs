@@ -10,8 +10,8 @@
 //!   first time was not out: while that counts as accessed nothing comes back.
 //! - **An action lets ages begin anew.** The age of a region is the least of the recorded one and the time since the action, the
 //!   mean by size where only a part was acted on, as regions merge. When the recording shows another rate, its age holds again.
-//! - **Stale rates.** Where a rate stands still, nobody looked; what the next look found is taken, five seconds ahead at most, if
-//!   that is less. Where a rate is unknown, memory is accessed as often as is known first after that, or was before (`later.rs`).
+//! - **Stale rates.** Where a rate stands still or falls, nobody saw an access; what the next looks found is taken, ten seconds
+//!   ahead at most, if that is less. Where a rate is unknown, memory is accessed as often as is known first after that, or was before (`later.rs`).
 //! - **What is resident** is what was recorded, less what is out. Where a recording does not say, it is what is mapped.
 //! - **What was accessed since it was last looked at stays**, as live, and goes when its turn comes again and it was not accessed
 //!   meanwhile. Where nothing was done yet that is the same estimate over the time for which the rate has been what it is. A rate that
@@ -341,11 +341,8 @@ impl Trial {
                     let (rate, before) = match known_rate {
                         Some(rate) => {
                             let before = piece.rate.replace(rate).unwrap_or(rate);
-                            match later.ahead(target.id, index, range) {
-                                // Nobody looked since the last snapshot.
-                                Some(later) if before == rate && !is_counted => {
-                                    (rate.min(later), rate.min(later))
-                                }
+                            match later.less(target.id, index, range, rate) {
+                                Some(less) if rate <= before && !is_counted => (less, less),
                                 _ => (rate, before),
                             }
                         }
@@ -383,10 +380,10 @@ impl Trial {
                         }
                     }
                     piece.young = (piece.young + present).min(1.0 - absent.min(1.0));
-                    let soon = later.soon(target.id, index, range).unwrap_or(0.0);
                     // Once is as good as often.
-                    piece.accesses =
-                        piece.accesses.map(|sum| (sum + rate.max(soon / in_use) * intervals).min(1.0));
+                    let more = known_rate.and_then(|rate| later.more(target.id, index, range, rate));
+                    let accessed = rate.max(more.unwrap_or(0.0) / in_use);
+                    piece.accesses = piece.accesses.map(|sum| (sum + accessed * intervals).min(1.0));
                     piece.cleared_ns =
                         piece.cleared_ns.filter(|cleared| now_ns.saturating_sub(*cleared) < spared_for_ns);
                     piece.back += present;
