@@ -15,8 +15,10 @@ pub struct Allowance {
     pub by_turns: usize,
     /// Looks that a call costs as much as, beside those that it makes: some 20 us, against 1 us a block.
     pub checks_a_call: usize,
-    /// Pages that may be prepared (cleared), or ranges of up to 128 neighbouring pages.
+    /// Pages that may be prepared, or what may be cleared for as much as 50 pages are, of which a range costs as much as 12.
     pub prepares: usize,
+    /// Prepares that a call costs as much as, beside those that it makes: some 35 us, against 25 us.
+    pub prepares_a_call: usize,
     /// Checks that a whole aggregation may spend in the long run; what a sampler plans with.
     pub checks_per_aggr: usize,
     /// Prepares that a whole aggregation may spend in the long run.
@@ -29,8 +31,8 @@ pub struct Allowance {
     pub asked_per_aggr: usize,
 }
 
-/// As measured where nothing else is known: a prepare costs 10 us, for its flush, when the target runs on another processor,
-/// and a sweep, which flushes nothing, 45 ns a page of anonymous memory, 70 ns of shared.
+/// As measured where nothing else is known: a prepare costs 10 us, and a sweep, which flushes nothing, 45 ns a page of anonymous
+/// memory, 70 ns of shared.
 const SWEPT_A_PREPARE: usize = 220;
 
 impl Allowance {
@@ -40,6 +42,7 @@ impl Allowance {
         by_turns: usize::MAX,
         checks_a_call: 0,
         prepares: usize::MAX,
+        prepares_a_call: 0,
         checks_per_aggr: usize::MAX,
         prepares_per_aggr: usize::MAX,
         swept_a_prepare: SWEPT_A_PREPARE,
@@ -65,6 +68,10 @@ pub struct Tally {
     pub ranges_cleared: u64,
     /// Pages in them.
     pub pages_cleared: u64,
+    /// Entries of page tables in ranges that were to be cleared: a huge page is one.
+    pub entries_cleared: u64,
+    /// Calls that cleared ranges.
+    pub clear_calls: u64,
     /// Sweeps.
     pub sweeps: u64,
     /// Pages present in what was swept.
@@ -187,17 +194,19 @@ impl<O: BlockOperations> Step<'_, O> {
         u64::try_from(ns * 1000 / u128::from(sample_ns)).unwrap_or(u64::MAX)
     }
 
-    /// Clears ranges, and counts them.
-    pub fn clear(&mut self, target: TargetId, ranges: &mut [RangeClear]) {
+    /// Clears ranges of so many entries of page tables, and counts them.
+    pub fn clear(&mut self, target: TargetId, ranges: &mut [RangeClear], entries: usize) {
         if ranges.is_empty() {
             return;
         }
         self.ops.clear(target, ranges);
-        let pages: u64 = ranges.iter().map(|r| r.range.size() / PAGE_SIZE).sum();
+        self.tally.clear_calls += 1;
+        self.tally.entries_cleared += entries as u64;
         let done = ranges.iter().filter(|r| r.cleared == Cleared::Done);
         self.tally.ranges_cleared += done.clone().count() as u64;
         self.tally.pages_cleared += done.map(|r| r.range.size() / PAGE_SIZE).sum::<u64>();
-        self.spend(watch::price_of(ranges.len(), pages as usize));
+        self.spend(watch::price_of(ranges.len(), entries));
+        self.allowance.prepares = self.allowance.prepares.saturating_sub(self.allowance.prepares_a_call);
     }
 
     /// Sweeps a target of which `pages` are present, which takes as long as `entries` pages do with its mappings. False if that

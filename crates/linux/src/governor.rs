@@ -7,6 +7,7 @@
 
 use crate::clock;
 use isotherm_damon::{Allowance, Attrs, Tally};
+use line::Line;
 use std::time::Duration;
 
 /// Seconds of earnings the bucket can hold: bursts (a target's first clears, a change of pattern) borrow from quiet
@@ -107,7 +108,7 @@ pub(crate) struct Governor {
     check_ns: f64,
     /// ... of a call that makes some.
     call_ns: f64,
-    prepare_ns: f64,
+    clears: Line,
     swept_page_ns: f64,
     /// ... of asking a target whether it ran.
     ask_ns: f64,
@@ -138,7 +139,7 @@ impl Governor {
             last_cpu: clock::of_this_thread(),
             check_ns: 1_000.0,
             call_ns: 20_000.0,
-            prepare_ns: 10_000.0,
+            clears: Line::new(35_000.0, 25_000.0),
             swept_page_ns: 60.0,
             ask_ns: 1_500.0,
             tick_ns: 8_000.0,
@@ -316,10 +317,11 @@ impl Governor {
             checks: ((left / self.check_ns) as usize).max(least),
             by_turns: (by_turns / self.check_ns) as usize,
             checks_a_call: a_call,
-            prepares: (to_clear * 0.75 / self.prepare_ns) as usize,
+            prepares: (to_clear * 0.75 / self.clears.each_ns) as usize,
+            prepares_a_call: (self.clears.call_ns / self.clears.each_ns) as usize,
             checks_per_aggr: (plannable * 0.3 / self.check_ns) as usize,
-            prepares_per_aggr: (plannable * 0.6 / self.prepare_ns) as usize,
-            swept_a_prepare: (self.prepare_ns / self.swept_page_ns) as usize,
+            prepares_per_aggr: (plannable * 0.6 / self.clears.each_ns) as usize,
+            swept_a_prepare: (self.clears.each_ns / self.swept_page_ns) as usize,
             asked_per_aggr: (budget * ASKING / self.ask_ns) as usize,
             wake_ups_per_aggr: (budget * WAKE_UPS / (self.wake_up_ns + self.tick_ns)) as usize,
         }
@@ -342,7 +344,8 @@ impl Governor {
             blend(&mut self.call_ns, ((took - checked * self.check_ns) / calls).max(1_000.0));
         }
         if prepares > 0 {
-            blend(&mut self.prepare_ns, (spent.preparing.as_nanos() as f64 / prepares as f64).max(200.0));
+            let calls = (after.clear_calls - before.clear_calls) as f64;
+            self.clears.learn(calls, prepares as f64, spent.preparing.as_nanos() as f64);
         }
         if swept > 0 {
             let price = spent.sweeping.as_nanos() as f64 / swept as f64;
@@ -366,5 +369,6 @@ impl Governor {
     }
 }
 
+mod line;
 #[cfg(test)]
 mod tests;

@@ -11,7 +11,7 @@ mod score;
 mod space;
 
 pub use patterns::{areas, worker, zipf};
-pub use price::{Pace, Phase, Purse, Run, run, run_at, tick};
+pub use price::{Pace, Phase, Prices, Purse, Run, run, run_at, tick};
 pub use score::{HotBytes, Second, share_accessed, told};
 pub use space::{Kind, Pattern, Simulated};
 

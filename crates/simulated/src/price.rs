@@ -4,13 +4,50 @@ use crate::{Keep, Pattern, Simulated};
 use core::time::Duration;
 use isotherm_damon::{Allowance, Attrs, Monitor, Snapshot, Tally, TargetId, Watch};
 
-/// CPU time of a wake-up, of a run of the program that looks and of a block in it, and of a clear, ns.
-const WAKE_UP: f64 = 40_000.0;
-/// ... and what each target adds to a wake-up.
+/// CPU time, ns.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Prices {
+    /// A wake-up.
+    pub wake_up: f64,
+    /// A run of the program that looks.
+    pub run: f64,
+    /// A block in it.
+    pub look: f64,
+    /// A call that clears.
+    pub clear_call: f64,
+    /// An [`Allowance::prepares`] in it.
+    pub clear: f64,
+    /// A page that is swept.
+    pub swept: f64,
+    /// The end of an aggregation: drawing, and handing over what was drawn.
+    pub end: f64,
+}
+
+impl Prices {
+    /// Of a program that leaves most of the processor to the monitor.
+    pub const QUIET: Self = Self {
+        wake_up: 40_000.0,
+        run: 3_000.0,
+        look: 1_000.0,
+        clear_call: 0.0,
+        clear: 12_000.0,
+        swept: 55.0,
+        end: 0.0,
+    };
+    /// Measured where the program that is watched keeps the other thread of the core busy (`isotherm lab accuracy zigzag`).
+    pub const BUSY: Self = Self {
+        wake_up: 50_000.0,
+        run: 27_000.0,
+        look: 1_500.0,
+        clear_call: 35_000.0,
+        clear: 25_000.0,
+        swept: 65.0,
+        end: 350_000.0,
+    };
+}
+
+/// What each target adds to a wake-up, ns.
 const OF_TARGET: f64 = 1_000.0;
-const RUN: f64 = 3_000.0;
-const LOOK: f64 = 1_000.0;
-const CLEAR: f64 = 12_000.0;
 /// Share of a CPU that may be used: 1 %.
 const SHARE: f64 = 0.01;
 /// ... and what can be saved up.
@@ -45,6 +82,7 @@ impl Pace {
 #[derive(Clone, Copy, Debug)]
 pub struct Purse {
     pace: Pace,
+    prices: Prices,
     share: f64,
     left: f64,
     wake_up: f64,
@@ -65,9 +103,11 @@ impl Purse {
     /// The same for other attributes.
     #[must_use]
     pub fn at(targets: u64, pace: Pace) -> Self {
-        let wake_up = WAKE_UP + OF_TARGET * targets as f64;
+        let prices = Prices::QUIET;
+        let wake_up = prices.wake_up + OF_TARGET * targets as f64;
         Self {
             pace,
+            prices,
             share: SHARE,
             left: HOLDS,
             wake_up,
@@ -92,6 +132,12 @@ impl Purse {
         Self { share, ..self }
     }
 
+    /// All that is done costs so much, of one target.
+    #[must_use]
+    pub fn with_prices(self, prices: Prices) -> Self {
+        Self { prices, wake_up: prices.wake_up + OF_TARGET, ..self }
+    }
+
     /// CPU ns that are earned in so many units.
     fn earned(&self, units: u64) -> f64 {
         units as f64 * self.pace.unit_ns as f64 * self.share
@@ -111,30 +157,46 @@ impl Purse {
     /// What a tick may do now.
     #[must_use]
     pub fn allowance(&self, concludes: bool) -> Allowance {
+        let prices = self.prices;
         let left = (self.left - self.wake_up).max(0.0);
-        let least = if self.has_many && !concludes { 32 + 5 * (RUN / LOOK) as usize } else { 0 };
-        let plannable = self.earned(self.pace.units(self.pace.attrs.aggr)) * 0.6;
+        let least =
+            if self.has_many && !concludes { 32 + 5 * (prices.run / prices.look) as usize } else { 0 };
+        let all = self.earned(self.pace.units(self.pace.attrs.aggr));
+        // As the governor has it: what is left when being awake is paid, and a wake-up by all that it takes.
+        let (plannable, awake) = match prices.end {
+            0.0 => (all * 0.6, all * 0.6 / self.wake_up),
+            end => ((all - end - 2.0 * self.wake_up).max(all * 0.3), all * 0.6 / (self.wake_up + end / 2.0)),
+        };
         Allowance {
-            checks: ((left / LOOK) as usize).max(least),
-            prepares: (left * 0.75 / CLEAR) as usize,
+            checks: ((left / prices.look) as usize).max(least),
+            prepares: (left * 0.75 / prices.clear) as usize,
+            prepares_a_call: (prices.clear_call / prices.clear) as usize,
             by_turns: usize::MAX,
-            checks_a_call: (RUN / LOOK) as usize,
-            checks_per_aggr: (plannable * 0.3 / LOOK) as usize,
-            prepares_per_aggr: (plannable * 0.6 / CLEAR) as usize,
-            swept_a_prepare: 220,
-            wake_ups_per_aggr: (plannable / self.wake_up) as usize,
+            checks_a_call: (prices.run / prices.look) as usize,
+            checks_per_aggr: (plannable * 0.3 / prices.look) as usize,
+            prepares_per_aggr: (plannable * 0.6 / prices.clear) as usize,
+            swept_a_prepare: (prices.clear / prices.swept) as usize,
+            wake_ups_per_aggr: awake as usize,
             asked_per_aggr: 64,
         }
     }
 
     /// A tick that ran the program that looks so often, and after which the next is due in so many sampling intervals, is paid for,
     /// by what the monitor's tally was before it and is after it. In how many units the next is due.
-    pub fn pay(&mut self, (before, after): (&Tally, &Tally), runs: u64, intervals: u64) -> u64 {
+    pub fn pay(
+        &mut self,
+        (before, after): (&Tally, &Tally),
+        runs: u64,
+        intervals: u64,
+        concluded: bool,
+    ) -> u64 {
         let due = intervals * self.pace.units(self.pace.attrs.sample).max(1);
         let spent = self.wake_up
-            + runs as f64 * RUN
-            + (after.checks - before.checks) as f64 * LOOK
-            + (after.prepares - before.prepares) as f64 * CLEAR;
+            + if concluded { self.prices.end } else { 0.0 }
+            + runs as f64 * self.prices.run
+            + (after.checks - before.checks) as f64 * self.prices.look
+            + (after.clear_calls - before.clear_calls) as f64 * self.prices.clear_call
+            + (after.prepares - before.prepares) as f64 * self.prices.clear;
         self.left -= spent;
         self.spent_ns += spent;
         self.wake_ups += 1;
@@ -155,7 +217,7 @@ pub fn tick(monitor: &mut Monitor<Simulated, Watch>, now: &mut u64, purse: &mut 
     let concludes = monitor.concludes_at(*now * unit_ns);
     let intervals = monitor.tick(*now * unit_ns, purse.allowance(concludes), keep);
     let runs = monitor.ops().runs - before.1;
-    *now += purse.pay((&before.0, monitor.tally()), runs, intervals);
+    *now += purse.pay((&before.0, monitor.tally()), runs, intervals, concludes);
     monitor.ops().now = *now;
 }
 

@@ -18,6 +18,7 @@ impl Watched {
         cells: &[(At, u64)],
         tuning: &Tuning,
     ) {
+        let mut entries = 0;
         let mut ranges: Vec<RangeClear> = Vec::new();
         // Each block is looked at afterwards; what is too much of that waits for another interval.
         let cells = first_blocks(cells, step.checks_left());
@@ -25,10 +26,12 @@ impl Watched {
             let Some(block) = self.blocks.get(at.block) else { continue };
             if block.huge {
                 ranges.push(clear_of(AddrRange::new(block.addr, block.addr + BLOCK_SIZE)));
+                entries += 1;
                 continue;
             }
             let base = block.addr + at.cell as u64 * CELL_SIZE;
             let mut rest = pages;
+            entries += pages.count_ones() as usize;
             while rest != 0 {
                 let first = u64::from(rest.trailing_zeros());
                 let count = u64::from((rest >> first).trailing_ones());
@@ -54,7 +57,7 @@ impl Watched {
             block.cells.get_mut(at.cell).into_iter().for_each(|cell| cell.young &= !pages);
         }
         let before = moment_of(step);
-        step.clear(self.id, &mut ranges);
+        step.clear(self.id, &mut ranges, entries);
         let after = moment_of(step);
         let longest = u64::from(step.attrs.max_nr_accesses());
         let which = |addr: u64| ranges.partition_point(|r| r.range.end <= addr);

@@ -6,7 +6,7 @@ use super::queue::Queue;
 use super::shown::Shown;
 use super::sweep::{longest, price_of_sweep};
 use super::target::{At, CELL_SIZE};
-use super::tuning::PAGES_A_CLEAR;
+use super::tuning::{PAGES_A_CLEAR, PAGES_A_RANGE};
 use super::{Stretch, Watch, Watched};
 use crate::{AddrRange, BlockOperations, Step, TargetId};
 use alloc::vec::Vec;
@@ -18,6 +18,8 @@ const SMALL: u64 = 4 * CELL_SIZE;
 struct Candidate {
     target: TargetId,
     range: AddrRange,
+    /// What a check of it costs, in pages.
+    pages: usize,
     /// Little is known of it, or doubtful.
     unsettled: bool,
     /// The last check did not show what was expected: one alone cannot tell that it fell silent.
@@ -65,7 +67,6 @@ impl Watch {
         let spent = core::mem::take(&mut self.woken).saturating_sub(1);
         let earned = wake_ups.saturating_sub(1).max(1);
         self.wake_credit = (self.wake_credit + earned).saturating_sub(spent).min(2 * tuning.round);
-        let mut chosen = 0;
         // Patterns change as a whole: what was hot until now is looked at as soon as something else is.
         let mut changes = false;
         for target in &mut self.targets {
@@ -103,14 +104,15 @@ impl Watch {
         if (has_wake_ups || self.unchecked >= tuning.soon) && for_checks > 0 {
             self.unchecked = 0;
             let of_each = if crowded { 1 } else { tuning.checks_unsettled };
-            chosen = self.choose_checks(step, for_checks, of_each, waiting, at_once);
-            self.check_credit = self.check_credit.saturating_sub(100 * chosen);
+            let chosen;
+            (chosen, for_checks) = self.choose_checks(step, for_checks, of_each, waiting, at_once);
+            self.check_credit = self.check_credit.saturating_sub(100 * for_checks);
             self.checking = chosen > 0;
         } else {
             self.checks.clear();
-            self.checking = false;
+            (self.checking, for_checks) = (false, 0);
         }
-        let rest = spend.saturating_sub(chosen * 5 / 4);
+        let rest = spend.saturating_sub(for_checks);
         // Neither does it keep what was hot and is known no more from being seen again.
         // By how much of it there may be: what was never heard of is rather idle.
         let (unheard, lit) = self
@@ -118,7 +120,9 @@ impl Watch {
             .iter()
             .fold((0, 0), |(unheard, lit), t| (unheard + t.census.unheard, lit + 4 * t.census.lit));
         let percent = (100 * lit / (lit + unheard).max(1)).min(tuning.forgotten_share);
-        let for_forgotten = if crowded { 0 } else { rest * percent / 100 };
+        self.waited += 1;
+        let due = rest >= tuning.batch || self.waited >= tuning.soon;
+        let for_forgotten = if crowded || !due { 0 } else { rest * percent / 100 };
         let rest = rest - for_forgotten;
         let rest = rest + self.watch_the_forgotten(step, for_forgotten);
         // What changes comes first, but never keeps others from being seen at all. In a crowd it has its turn now and then: each of
@@ -137,8 +141,7 @@ impl Watch {
         let left = self.watch_again(step, for_risen - spent, false, |t| &mut t.risen);
         let rest = rest - for_risen + left;
         // A call costs as much as several ranges: what can wait does, until there is enough for more of them.
-        self.waited += 1;
-        if rest >= tuning.batch || left < for_risen || self.waited >= tuning.soon || crowded && has_turn {
+        if due || left < for_risen || crowded && has_turn {
             self.waited = 0;
             let rest = self.see_the_unseen(step, rest);
             if has_turn {
@@ -153,7 +156,7 @@ impl Watch {
         }
     }
 
-    /// Chooses what to check, stretches of which little is known first, then by turns. Returns how many.
+    /// Chooses what to check, stretches of which little is known first, then by turns. Returns how many, and what they cost.
     fn choose_checks<O: BlockOperations>(
         &mut self,
         step: &mut Step<'_, O>,
@@ -161,10 +164,14 @@ impl Watch {
         of_each: usize,
         waiting: usize,
         at_once: bool,
-    ) -> usize {
+    ) -> (usize, usize) {
         let tuning = self.tuning;
         let mut all: Vec<Candidate> = Vec::new();
+        let mut left = most.saturating_mul(PAGES_A_CLEAR);
         for target in self.targets.iter().filter(|t| t.is_hot && !t.activity.is_still()) {
+            // A huge page has one entry.
+            let is_huge = 2 * target.blocks.iter().filter(|b| b.huge).count() > target.blocks.len();
+            let pages = PAGES_A_RANGE + if is_huge { 1 } else { tuning.check_pages as usize };
             for stretch in target.stretches.iter().filter(|s| s.is_hot(&tuning) && s.own > 0) {
                 let unsettled =
                     stretch.evidence.floor || stretch.suspect || stretch.places.doubtful || is_thin(stretch);
@@ -182,16 +189,26 @@ impl Watch {
                 let (range, suspect) = (stretch.range, stretch.suspect);
                 let fast = stretch.rate() >= tuning.fast && stretch.range.size() >= 2 * crate::BLOCK_SIZE;
                 let many = stretch.own >= tuning.settled_cells;
-                all.push(Candidate { target: target.id, range, unsettled, suspect, fast, many, worth });
+                all.push(Candidate {
+                    target: target.id,
+                    range,
+                    pages,
+                    unsettled,
+                    suspect,
+                    fast,
+                    many,
+                    worth,
+                });
             }
         }
         all.sort_unstable_by_key(|c| (core::cmp::Reverse(c.worth), c.range.start));
         self.checks.clear();
         // Where there are fewer, each stretch has its turn first.
-        let roomy = tuning.checks_settled * all.len();
+        let is_roomy = |c: &Candidate| left >= tuning.checks_settled * all.len() * c.pages;
+        let roomy: Vec<bool> = all.iter().map(is_roomy).collect();
         let mut longest = 0;
-        for candidate in &all {
-            if self.checks.len() >= most {
+        for (candidate, is_roomy) in all.iter().zip(roomy) {
+            if left == 0 {
                 step.tally.prepares_cut += 1;
                 continue;
             }
@@ -200,11 +217,12 @@ impl Watch {
                 true if waiting == 0 => of_each,
                 true if candidate.suspect => of_each.div_ceil(2).max(2),
                 true => of_each.div_ceil(2),
-                false if waiting == 0 && candidate.fast && candidate.many && most >= roomy => {
+                false if waiting == 0 && candidate.fast && candidate.many && is_roomy => {
                     tuning.checks_settled
                 }
                 false => 1,
             };
+            left = left.saturating_sub(times * candidate.pages);
             for _ in 0..times {
                 self.checks.push((candidate.target, candidate.range));
             }
@@ -219,6 +237,7 @@ impl Watch {
                 longest = longest.max(length.max(1));
             }
         }
+        let price = (most.saturating_mul(PAGES_A_CLEAR) - left).div_ceil(PAGES_A_CLEAR);
         // At any moment where all windows are short: a program whose rhythm divides the aggregation is to be met at each of its points.
         // Long ones begin early, so that most end within the aggregation.
         let samples = u64::from(step.attrs.max_nr_accesses());
@@ -227,9 +246,9 @@ impl Watch {
         if self.checks_at == step.now && !self.checks.is_empty() {
             let chosen = self.checks.len();
             self.make_checks(step);
-            return chosen;
+            return (chosen, price);
         }
-        self.checks.len()
+        (self.checks.len(), price)
     }
 
     /// Clears what was chosen.
@@ -327,7 +346,7 @@ impl Watch {
                 };
                 let next = target.stretches.partition_point(|s| s.range.end <= *addr);
                 if edges && matches!(cell.state, State::Unseen | State::Lit) {
-                    if cells.len() * 3 / 2 >= rest {
+                    if price_of_cells(cells.len()) >= rest {
                         return true;
                     }
                     last = Some(*addr);
@@ -345,7 +364,7 @@ impl Watch {
                 if !beside && (!lit || in_heat) {
                     return false;
                 }
-                if cells.len() * 3 / 2 >= rest {
+                if price_of_cells(cells.len()) >= rest {
                     return true;
                 }
                 last = Some(*addr);
@@ -354,7 +373,7 @@ impl Watch {
             });
             step.tally.prepares_cut += waiting.len() as u64;
             of(target).put_back(waiting, last);
-            rest = rest.saturating_sub(cells.len() * 3 / 2);
+            rest = rest.saturating_sub(price_of_cells(cells.len()));
             target.chosen.append(&mut cells);
         }
         rest
@@ -405,7 +424,7 @@ impl Watch {
         target.mappings = step.ops.mappings(target.id);
         let unseen = target.census.unseen;
         // By the block, a cell costs a fifth of what it costs by itself.
-        let whole = target.blocks.len().min(unseen) + unseen / 2;
+        let whole = price_by_blocks(target.blocks.len(), unseen);
         let swept = price_of_sweep(target, kind, step);
         // Of many targets a few clears of each would tell little of any: all of one now, and of the next one later.
         let may_borrow = count >= self.tuning.many && self.borrowed == 0;
@@ -415,6 +434,8 @@ impl Watch {
         let is_best = self.sweeps
             && swept < whole
             && target.census.lit * 4 < unseen
+            // Another one would leave the same.
+            && unseen > 2 * target.left_by_sweep
             && target.entries(kind) <= self.tuning.longest_sweep;
         let soon = swept <= step.allowance.prepares_per_aggr.saturating_mul(self.tuning.soon)
             && 2 * looks <= step.attrs.max_nr_regions
@@ -431,12 +452,13 @@ impl Watch {
             let before = step.allowance.prepares;
             if target.sweep(step, kind, false, longest(step, count, &self.tuning), &self.tuning) {
                 target.take_census(step.now, &self.tuning);
+                target.left_by_sweep = target.census.unseen;
                 let spent = before.saturating_sub(step.allowance.prepares);
                 self.borrowed += spent.saturating_sub(rest);
                 return rest.saturating_sub(spent);
             }
         }
-        let most = if whole <= rest { unseen } else { (rest * 2 / 3).max(1) };
+        let most = if whole <= rest { unseen } else { cells_for(rest).max(1) };
         rest = rest.saturating_sub(whole);
         // What a fork shares cannot be cleared but by a sweep: what is likely its own comes first, but never keeps other memory from
         // being seen. Where there is none of it, nothing is gone through in vain.
@@ -459,7 +481,7 @@ impl Watch {
     fn watch_the_forgotten<O: BlockOperations>(&mut self, step: &mut Step<'_, O>, mut rest: usize) -> usize {
         let (now, tuning, count) = (step.now, self.tuning, self.targets.len());
         for _ in 0..count {
-            let most = rest * 2 / 3;
+            let most = cells_for(rest);
             if most == 0 {
                 break;
             }
@@ -479,7 +501,7 @@ impl Watch {
             if chosen.len() < most {
                 target.none_forgotten_until = now + tuning.forgotten;
             }
-            rest = rest.saturating_sub(chosen.len() * 3 / 2);
+            rest = rest.saturating_sub(price_of_cells(chosen.len()));
             target.chosen.extend(chosen);
         }
         rest
@@ -512,7 +534,22 @@ fn is_thin(stretch: &Stretch) -> bool {
     stretch.evidence.hits < 2.0
 }
 
-/// Pages of clears, in the unit of [`crate::Allowance::prepares`].
-pub(crate) const fn price_of(ranges: usize, pages: usize) -> usize {
-    ranges + pages / PAGES_A_CLEAR
+/// Ranges with so many entries of page tables in them, in the unit of [`crate::Allowance::prepares`].
+pub(crate) const fn price_of(ranges: usize, entries: usize) -> usize {
+    (ranges * PAGES_A_RANGE + entries).div_ceil(PAGES_A_CLEAR)
+}
+
+/// So many cells, each by itself.
+const fn price_of_cells(cells: usize) -> usize {
+    price_of(cells, 64 * cells)
+}
+
+/// How many cells that pays.
+const fn cells_for(prepares: usize) -> usize {
+    prepares * PAGES_A_CLEAR / (PAGES_A_RANGE + 64)
+}
+
+/// Cells that lie together, in so many blocks.
+pub(super) fn price_by_blocks(blocks: usize, cells: usize) -> usize {
+    price_of(blocks.min(cells), 64 * cells)
 }

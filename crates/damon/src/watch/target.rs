@@ -191,6 +191,8 @@ pub(super) struct Watched {
     pub retried: u64,
     /// When it was last swept.
     pub swept: u64,
+    /// Cells that the last sweep left unseen: they were accessed again before it was looked, or it does not clear them.
+    pub left_by_sweep: usize,
     /// All of it was, and not all was looked at since.
     pub was_swept_anew: bool,
 }

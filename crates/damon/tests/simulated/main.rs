@@ -3,6 +3,7 @@
 
 mod acted;
 mod asleep;
+mod busy;
 mod crowd;
 mod folios;
 mod intervals;
@@ -41,6 +42,7 @@ fn run_on<S: Sampler<Simulated>>(
     let mut allowance = Allowance {
         checks: 4000,
         prepares,
+        prepares_a_call: 0,
         by_turns: usize::MAX,
         checks_a_call: 0,
         checks_per_aggr: 4000,
@@ -184,6 +186,7 @@ fn a_budget_too_small_to_save_up_for_much_is_spent_all_the_same() {
     let allowance = Allowance {
         checks: 100,
         prepares: 8,
+        prepares_a_call: 0,
         by_turns: usize::MAX,
         checks_a_call: 0,
         checks_per_aggr: 50,
@@ -231,6 +234,7 @@ fn many_targets_share_what_there_is() {
     let allowance = Allowance {
         checks: 4000,
         prepares: 1000,
+        prepares_a_call: 0,
         by_turns: usize::MAX,
         checks_a_call: 0,
         checks_per_aggr: 4000,

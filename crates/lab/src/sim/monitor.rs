@@ -162,7 +162,8 @@ impl<'m> Watcher<'m> {
                 self.due += intervals;
             }
             Sampling::Blocks => {
-                self.due += self.purse.pay((&before, &after), after.calls - before.calls, intervals);
+                self.due +=
+                    self.purse.pay((&before, &after), after.calls - before.calls, intervals, concludes);
                 self.cpu_ns = self.purse.spent_ns;
             }
         }

@@ -181,3 +181,28 @@ fn past_the_largest_deficit_even_looks_that_are_due_wait() {
     (governor.start_deficit, governor.tokens) = (1e6, -1e6);
     assert_eq!(governor.must_wait(now, true), LONGEST_WAIT);
 }
+
+#[test]
+fn what_calls_and_what_each_clear_costs_are_told_apart() {
+    let mut line = Line::new(35_000.0, 25_000.0);
+    // Of twice the price, in calls of a few and of many.
+    for each in (0..400).map(|i| [2.0, 3.0, 3.0, 4.0, 20.0][i % 5]) {
+        line.learn(1.0, each, 70_000.0 + each * 10_000.0);
+    }
+    assert!(
+        (line.call_ns - 70_000.0).abs() < 5_000.0 && (line.each_ns - 10_000.0).abs() < 1_000.0,
+        "{line:?}"
+    );
+    // All alike: what they cost together.
+    for _ in 0..2000 {
+        line.learn(1.0, 3.0, 50_000.0);
+    }
+    assert!((line.call_ns + 3.0 * line.each_ns - 50_000.0).abs() < 2_500.0, "{line:?}");
+    assert!(line.call_ns >= 0.0 && line.each_ns >= 200.0, "{line:?}");
+    // Where it is by pages alone there are no calls.
+    (0..2000).for_each(|_| line.learn(0.0, 5.0, 5_000.0));
+    assert!((line.each_ns - 1_000.0).abs() < 50.0, "{line:?}");
+    // One that took a hundred times as long.
+    line.learn(0.0, 5.0, 500_000.0);
+    assert!(line.each_ns < 1_100.0, "{line:?}");
+}
