@@ -63,12 +63,14 @@ impl<'m> Buddy<'m> {
     }
 
     /// Takes up to `want` blocks, of up to a word many at a time, and gives each to `out`, those of a word from the last to the
-    /// first. Returns how many.
+    /// first. Returns how many. Without `cuts` it may be fewer: whoever asks for a pageblock or more at a time gets what is left of
+    /// one, but no part of one that is wholly free, or all would come in two parts from then on.
     pub fn take_blocks(
         &mut self,
         order: Order,
         want: usize,
         mobility: Mobility,
+        cuts: bool,
         mut out: impl FnMut(u32),
     ) -> usize {
         let mut missing = want;
@@ -86,6 +88,9 @@ impl<'m> Buddy<'m> {
             let Some(at) = self.pick(order, mobility) else { break };
             let was_whole = self.lists.blocks[at].is_whole();
             let all = (PAGEBLOCK >> order) as usize;
+            if !cuts && was_whole && missing < all && missing < want && all <= want {
+                break;
+            }
             if was_whole && missing >= all {
                 self.change_pageblock(at, false, Place::Tail);
                 let first = at as u32 * PAGEBLOCK;

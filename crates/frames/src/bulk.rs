@@ -94,7 +94,7 @@ impl Zone<'_> {
             let spare = core.buddy.free().saturating_sub(self.watermarks().min);
             let want = chunk.len().min(usize::try_from(spare).unwrap_or(usize::MAX));
             let mut slots = chunk.iter_mut();
-            let taken = core.buddy.take_blocks(Order::BASE, want, mobility, |local| {
+            let taken = core.buddy.take_blocks(Order::BASE, want, mobility, true, |local| {
                 if let Some(slot) = slots.next() {
                     *slot = self.spans().frame(local);
                     self.tag(local, Order::BASE, mobility, Home::Zone);

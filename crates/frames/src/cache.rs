@@ -3,8 +3,12 @@
 //! As Linux' per-CPU pages (pcp), which cache orders 0 to 3 and 9; here every order up to 9, for folios of 16 KiB to 1 MiB are
 //! allocated as often (mTHP). Each order and mobility is a stack of its own. What is cached is allocated as far as the buddy below
 //! knows; a stack is filled and emptied by half, so that most allocations and frees touch no memory another CPU writes.
+//!
+//! A whole pageblock goes to the stack of order 9, and comes from there, before the zone is asked: the zone hands out what came back
+//! last, which is as often another CPU's. Its tags, of which a pageblock of larger blocks has a cache line for every block or two, would
+//! go from CPU to CPU with it.
 
-use crate::bits::mask;
+use crate::bits::{PAGEBLOCK, mask};
 use crate::{Mobility, Order};
 
 /// Orders that are cached.
@@ -32,6 +36,11 @@ const STARTS: [u16; STACKS + 1] = {
     }
     starts
 };
+/// A pageblock cut into blocks of an order up to 9.
+const fn blocks_of_pageblock(order: Order) -> usize {
+    PAGEBLOCK as usize >> order.get()
+}
+
 /// Numbers that a cache needs room for, in memory of its own: kernels' stacks are too small to build it there. What is more than the
 /// stacks need keeps those of two CPUs out of each other's cache lines.
 pub const ITEMS: usize = STARTS[STACKS] as usize + 32;
@@ -140,6 +149,49 @@ impl<'m> Cache<'m> {
         stack.len -= count as u16;
     }
 
+    /// Whether a stack is filled and emptied by whole pageblocks, and is not that of order 9. In small zones none is.
+    fn moves_pageblocks(&self, order: Order, mobility: Mobility) -> bool {
+        order < Order::HUGE && self.batch(order, mobility) >= blocks_of_pageblock(order)
+    }
+
+    /// Fills an empty stack with the blocks of a pageblock that lies in the stack of order 9, if it has room for them; whether it did.
+    pub fn split_pageblock(&mut self, order: Order, mobility: Mobility) -> bool {
+        if !self.moves_pageblocks(order, mobility) {
+            return false;
+        }
+        let Some(first) = self.pop(Order::HUGE, mobility) else { return false };
+        // The lowest is handed out first.
+        (first..first + PAGEBLOCK)
+            .step_by(1 << order.get())
+            .rev()
+            .all(|block| self.push(order, mobility, block))
+    }
+
+    /// Moves those blocks of a stack that lie there longest and are all of a pageblock to the stack of order 9, if that has room;
+    /// whether there were any. Only those are looked at that lie there longest, or behind the last of the pageblock that these are of.
+    pub fn join_pageblock(&mut self, order: Order, mobility: Mobility) -> bool {
+        let (count, huge) = (blocks_of_pageblock(order), &self.stacks[stack(Order::HUGE, mobility)]);
+        if !self.moves_pageblocks(order, mobility) || huge.len >= huge.limit {
+            return false;
+        }
+        let from = &mut self.stacks[stack(order, mobility)];
+        let items = &mut self.items[usize::from(from.start)..][..usize::from(from.len)];
+        let same = |items: &[u32]| match items.first() {
+            Some(first) => items.iter().take_while(|&block| block / PAGEBLOCK == first / PAGEBLOCK).count(),
+            None => 0,
+        };
+        let run = same(items);
+        // No block is there twice, so as many as a pageblock has are all of it.
+        let at = if run >= count { 0 } else { run };
+        if at > 0 && items.get(at..at + count).is_none_or(|next| same(next) < count) {
+            return false;
+        }
+        let first = items[at] / PAGEBLOCK * PAGEBLOCK;
+        items.copy_within(at + count.., at);
+        from.len -= count as u16;
+        self.push(Order::HUGE, mobility, first)
+    }
+
     /// Whether a stack was used since this was last asked. One that was not is asked for now and then only.
     pub fn was_used(&mut self, order: Order, mobility: Mobility) -> bool {
         let stack = &mut self.stacks[stack(order, mobility)];
@@ -214,6 +266,42 @@ mod tests {
         cache.oldest(BASE, MOVABLE, 3, |items| assert_eq!(items, [1, 2, 3]));
         assert_eq!((cache.pop(BASE, MOVABLE), cache.pop(BASE, MOVABLE)), (Some(4), None));
         cache.oldest(BASE, MOVABLE, 3, |items| assert!(items.is_empty()));
+    }
+
+    /// Blocks of a pageblock, the lowest first.
+    fn blocks(pageblock: u32, order: Order) -> impl DoubleEndedIterator<Item = u32> {
+        let first = pageblock * PAGEBLOCK;
+        (0..blocks_of_pageblock(order) as u32).map(move |n| first + (n << order.get()))
+    }
+
+    #[test]
+    fn whole_pageblocks_go_to_the_stack_of_order_9_and_come_from_there() {
+        let mut items = [0; ITEMS];
+        let mut cache = Cache::new(&Limits::of(1 << 30, 2), &mut items);
+        for order in Order::all().filter(|&order| order < Order::HUGE) {
+            // One of another pageblock lies there longest, and stays.
+            let other = 7 * PAGEBLOCK;
+            assert!(cache.push(order, MOVABLE, other));
+            assert!(!cache.join_pageblock(order, MOVABLE));
+            assert!(blocks(3, order).rev().all(|block| cache.push(order, MOVABLE, block)));
+            let held = cache.len();
+            assert!(cache.join_pageblock(order, MOVABLE) && !cache.join_pageblock(order, MOVABLE));
+            assert_eq!(cache.len(), held, "none is lost");
+            assert_eq!((cache.pop(order, MOVABLE), cache.pop(order, MOVABLE)), (Some(other), None));
+            assert!(!cache.split_pageblock(order, Mobility::Unmovable));
+            assert!(cache.split_pageblock(order, MOVABLE) && !cache.split_pageblock(order, MOVABLE));
+            assert!(blocks(3, order).all(|block| cache.pop(order, MOVABLE) == Some(block)));
+            assert_eq!(cache.len(), 0);
+        }
+        // Blocks of two are no pageblock, nor all but one of one.
+        let order = Order::new(8).unwrap();
+        for block in [0, PAGEBLOCK, 2 * PAGEBLOCK, 3 * PAGEBLOCK] {
+            assert!(cache.push(order, MOVABLE, block));
+        }
+        assert!(!cache.join_pageblock(order, MOVABLE));
+        // In a small zone stacks hold less than that.
+        let mut cache = Cache::new(&Limits::of(1 << 12, 2), &mut items);
+        assert!(cache.push(Order::HUGE, MOVABLE, 0) && !cache.split_pageblock(BASE, MOVABLE));
     }
 
     #[test]

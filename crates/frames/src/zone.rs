@@ -405,10 +405,13 @@ impl<'m> Zone<'m> {
     ) -> Option<u32> {
         // Under pressure nothing may go into a cache.
         let batch = if self.may_fill(own) { cache.fill(order, mobility) } else { 1 };
+        if batch << order.get() >= PAGEBLOCK as usize && cache.split_pageblock(order, mobility) {
+            return cache.pop(order, mobility);
+        }
         let mut core = self.core();
         let spare = core.buddy.free().saturating_sub(min) >> order.get();
         let want = usize::try_from(spare).unwrap_or(usize::MAX).min(batch);
-        core.buddy.take_blocks(order, want, mobility, |local| {
+        core.buddy.take_blocks(order, want, mobility, false, |local| {
             cache.push(order, mobility, local);
         });
         cache.pop(order, mobility)

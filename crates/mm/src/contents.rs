@@ -113,6 +113,12 @@ pub trait Contents {
         let _ = (held, vma);
     }
 
+    /// So many pages of the space are locked from now on, when an operation ends: in VMAs that nobody can fault in yet, if they
+    /// are new.
+    fn count_locked(&self, held: &Held, pages: u64) {
+        let _ = (held, pages);
+    }
+
     /// Moves the pages of the VMA to `to`, where nothing is. The ranges do not overlap.
     ///
     /// # Errors

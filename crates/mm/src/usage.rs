@@ -66,6 +66,10 @@ impl Counters {
         }
     }
 
+    pub(crate) fn locked(&self) -> u64 {
+        self.locked.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn get(&self) -> Usage {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Usage {

@@ -441,6 +441,7 @@ impl<'a, P: Platform> Writing<'a, P> {
 
 impl<P: Platform> Drop for Writing<'_, P> {
     fn drop(&mut self) {
+        self.space.contents.count_locked(&self.held, self.space.usage.locked());
         self.space.seq.end_write_all();
         while let Some(vma) = VmaPtr::pop(&mut self.detached) {
             self.retire(vma);

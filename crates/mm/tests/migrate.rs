@@ -352,7 +352,7 @@ fn what_is_locked_while_it_moves_is_known_afterwards() {
             assert_eq!(left, if locked { Err(Kept::InUse) } else { Ok(()) }, "round {round}");
             assert_eq!(word(&machine, &space, at, None), Ok(3));
         } else {
-            assert_eq!(system.is_locked(now), locked, "round {round}");
+            assert_eq!(system.is_locked(&*files, now), locked, "round {round}");
         }
     }
     drop((space, system, files));

@@ -131,11 +131,13 @@ impl<'m> Zone<'m> {
         Ok((local, tag.mobility()))
     }
 
-    /// Puts a block into a cache, of which a part goes to the zone first if it is full.
+    /// Puts a block into a cache. If it is full, a pageblock of it goes to the stack of order 9 first, or a part to the zone.
     #[inline(never)]
     fn put_cached(&self, cache: &mut Cache<'_>, local: u32, order: Order, mobility: Mobility) {
         if !cache.push(order, mobility, local) {
-            self.spill(cache, order, mobility, cache.batch(order, mobility));
+            if !cache.join_pageblock(order, mobility) {
+                self.spill(cache, order, mobility, cache.batch(order, mobility));
+            }
             cache.push(order, mobility, local);
         }
     }

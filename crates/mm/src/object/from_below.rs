@@ -56,6 +56,14 @@ impl<'m, F: Format, M: Machine, B: Backing, L: MmapLock> Object<'m, F, M, B, L> 
         is
     }
 
+    /// Whether a space that maps some of these pages, other than this one, has locked memory.
+    pub(crate) fn is_locked_in(&self, pages: Range<u64>, but: Option<&Shared<Mm<'m, F, M>>>) -> bool {
+        let inner = self.read();
+        inner.extents.iter().any(|extent| {
+            extent.mm.has_locks() && but.is_none_or(|but| !extent.mm.is(but)) && extent.find(&pages).is_some()
+        })
+    }
+
     /// Calls `each` for the frames of those pages of a range that are in memory, with the lock held: no page moves meanwhile.
     pub(crate) fn for_cached(&self, pages: Range<u64>, mut each: impl FnMut(Frame)) {
         let inner = self.write();

@@ -94,6 +94,11 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Contents for Pag
     ) {
         self.mm.with_gather(|gather| {
             for vma in vmas {
+                if let Some(kin) = self.kin.as_ref().filter(|_| vma.flags.contains(VmFlags::LOCKED)) {
+                    // Of pages that others map too.
+                    let flags = vma.flags - VmFlags::LOCKED_MASK;
+                    self.lock_resident(kin, &VmaInfo { flags, ..vma });
+                }
                 self.with_pages(&vma, |pages, kind| self.mm.zap_in(pages, kind, gather));
                 self.detach(held, &vma);
             }
@@ -139,9 +144,16 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Contents for Pag
     }
 
     fn lock(&self, _: &Held, vma: &VmaInfo) {
+        if vma.flags.contains(VmFlags::LOCKED) {
+            self.set_locks(true);
+        }
         if let Some(kin) = &self.kin {
             self.lock_resident(kin, vma);
         }
+    }
+
+    fn count_locked(&self, _: &Held, pages: u64) {
+        self.set_locks(pages > 0);
     }
 
     fn relocate(&self, _: &Held, vma: &VmaInfo, to: u64) -> Result<(), Error> {
@@ -214,15 +226,40 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Paged<'m, F, M, 
         })
     }
 
+    fn set_locks(&self, locks: bool) {
+        if self.mm.has_locks() == locks {
+            return;
+        }
+        self.mm.set_locks(locks);
+        if let Some(kin) = self.kin.as_ref().filter(|_| locks) {
+            // Who unlocks a page may have seen nobody else who locks any.
+            kin.system().inner().records.wait_for_unlocking();
+        }
+    }
+
+    /// Whether another space, which may map the same pages as this VMA, has locked memory.
+    fn others_lock(&self, kin: &Kin<'m, F, M>, vma: &VmaInfo, pages: PageRange) -> bool {
+        let object = vma.object.and_then(|(id, first)| Some((self.objects.get(id)?, first)));
+        object
+            .is_some_and(|(object, first)| object.is_locked_in(first..first + pages.pages(), Some(&self.mm)))
+            || (vma.object.is_none() || vma.has_anon) && kin.others_lock(&self.mm)
+    }
+
     /// What the VMA says of its pages, the system remembers of those that are there. Of others their faults will.
     fn lock_resident(&self, kin: &Kin<'m, F, M>, vma: &VmaInfo) {
         let Some(pages) = pages(&vma.range()) else { return };
         let (locked, system) = (vma.flags.contains(VmFlags::LOCKED), kin.system().inner());
+        let _unlocking = (!locked).then(|| system.records.begin_unlock());
+        let others = !locked && self.others_lock(kin, vma, pages);
         loop {
             let mut moves = None;
             let done = self.mm.tables.runs(pages, |run| {
                 let Mapping::Page { frame, .. } = run.mapping else { return };
                 if let Ok(folio) = FolioView::of(system.machine, frame) {
+                    if others && folio.maps() > 1 {
+                        // Perhaps by one who has locked it. The mark means nothing once nobody has.
+                        return;
+                    }
                     let done = system.records.lock_mapped(folio.head(), locked);
                     moves = if done { moves } else { Some(folio.head()) };
                 }
@@ -237,7 +274,7 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Paged<'m, F, M, 
             }
         }
         // Pages of an object that have moved are mapped nowhere until they are used again.
-        if let Some((id, first)) = vma.object.filter(|_| !locked)
+        if let Some((id, first)) = vma.object.filter(|_| !locked && !others)
             && let Some(object) = self.objects.get(id)
         {
             object.for_cached(first..first + pages.pages(), |frame| system.records.lock(frame, false));

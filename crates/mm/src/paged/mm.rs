@@ -52,6 +52,8 @@ pub(crate) struct Mm<'m, F: Format, M: Machine> {
     pub(crate) moved: Spin<MovedList>,
     /// There may be huge leaves.
     huge: AtomicBool,
+    /// Some of its memory is locked.
+    locks: AtomicBool,
 }
 
 /// The pages of a range of addresses.
@@ -70,6 +72,7 @@ impl<'m, F: Format, M: Machine> Mm<'m, F, M> {
             swap,
             moved: Spin::new(MovedList::new()),
             huge: AtomicBool::new(false),
+            locks: AtomicBool::new(false),
         }
     }
 
@@ -86,6 +89,15 @@ impl<'m, F: Format, M: Machine> Mm<'m, F, M> {
 
     pub(crate) fn set_huge(&self) {
         self.huge.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether some of its memory is locked: pages are marked as locked after that.
+    pub(crate) fn has_locks(&self) -> bool {
+        self.locks.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_locks(&self, locks: bool) {
+        self.locks.store(locks, Ordering::Relaxed);
     }
 
     /// All addresses that a space's pages can have.

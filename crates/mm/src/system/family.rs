@@ -214,6 +214,12 @@ impl<'m, F: Format, M: Machine> Family<'m, F, M> {
         unused
     }
 
+    /// Whether a member, other than this one, has locked memory.
+    pub(crate) fn has_locks(&self, but: Option<&Shared<Mm<'m, F, M>>>) -> bool {
+        let members = self.members.lock();
+        members.all.iter().any(|one| one.has_locks() && but.is_none_or(|but| !one.is(but)))
+    }
+
     pub(crate) fn begin(&self) {
         self.changes.fetch_add(BEGUN + 1, Ordering::AcqRel);
     }

@@ -112,6 +112,11 @@ impl<'m, F: Format, M: Machine> Kin<'m, F, M> {
         mm.moved.lock().add(Moved { at, pages: end - at, index: vma.pgoff })
     }
 
+    /// Whether another space that may map anonymous pages of this one has locked memory.
+    pub(crate) fn others_lock(&self, mm: &Shared<Mm<'m, F, M>>) -> bool {
+        self.families.iter().any(|family| family.has_locks(Some(mm)))
+    }
+
     /// The page of an address is this folio, of which the caller has a reference or which is not mapped yet.
     pub(crate) fn owns(&self, head: Frame, vma: &VmaInfo, address: u64) {
         let inner = self.system.inner();

@@ -47,9 +47,8 @@ impl<'m, F: Format + 'm, M: Machine + 'm> System<'m, F, M> {
             return Err(Kept::OtherBlock);
         }
         let moving = inner.records.begin_move();
-        let frames = folio.order().frames();
-        let claims = [inner.claim_all(frame, frames)?, inner.claim_all(to.frame(), frames)?];
-        // What is marked as locked from here on is marked by who sees the claims: see `Records::lock_mapped`.
+        let claims = inner.claim_all(&folio)?;
+        // Who locks or unlocks the page from here on sees the claims, and waits: see `Records::lock_mapped`.
         fence(Ordering::SeqCst);
         let done = match folio.kind() {
             FolioKind::Anon => inner.migrate_anonymous(folio, to),
@@ -61,12 +60,13 @@ impl<'m, F: Format + 'm, M: Machine + 'm> System<'m, F, M> {
 }
 
 impl<'m, F: Format + 'm, M: Machine + 'm> Inner<'m, F, M> {
-    /// Nobody else takes a page of these away.
-    fn claim_all(&self, head: Frame, frames: u64) -> Result<Vec<Claim<'_>>, Kept> {
+    /// Nobody else takes a page of the folio away.
+    fn claim_all(&self, folio: &Folio<'m, M>) -> Result<Vec<Claim<'_>>, Kept> {
+        let frames = folio.order().frames();
         let mut claims = Vec::new();
         claims.try_reserve_exact(frames as usize).map_err(|_| Kept::NoMemory)?;
         for n in 0..frames {
-            claims.push(self.records.claim(head.add(n)).ok_or(Kept::InUse)?);
+            claims.push(self.records.claim(folio.head().add(n)).ok_or(Kept::InUse)?);
         }
         Ok(claims)
     }
@@ -140,8 +140,6 @@ impl<'m, F: Format + 'm, M: Machine + 'm> Inner<'m, F, M> {
         }
         // Mappings give their references back.
         gather.flush();
-        // It may have been locked or unlocked since it was looked at. Who does that to the new one sees that it is claimed.
-        self.records.lock(new.head(), self.records.is_locked(old));
         if folio.maps() == 0 { Ok(()) } else { Err(why) }
     }
 

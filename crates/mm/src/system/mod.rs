@@ -23,6 +23,7 @@ use isotherm_page::{Folio, FolioKind, Frame};
 use isotherm_pagetable::{Format, Machine, SpaceId, Tlb, VirtAddr};
 
 use crate::error::Error;
+use crate::object::Objects;
 use crate::paged::Mm;
 use crate::shared::Shared;
 use crate::spin::Spin;
@@ -101,10 +102,11 @@ impl<'m, F: Format, M: Machine> System<'m, F, M> {
         self.0.is(&other.0)
     }
 
-    /// Whether a page must stay in memory ([`mlock`](crate::AddressSpace::mlock)), by the first frame of its folio.
+    /// Whether a page must stay in memory ([`mlock`](crate::AddressSpace::mlock)), by the first frame of its folio. It may say so of a
+    /// page that nobody has locked, if two spaces may map it, and one of them has unlocked it and has other memory that is locked.
     #[must_use]
-    pub fn is_locked(&self, frame: Frame) -> bool {
-        self.inner().records.is_locked(frame)
+    pub fn is_locked<O: Objects<'m, F, M>>(&self, objects: &O, frame: Frame) -> bool {
+        self.inner().stays(objects, frame)
     }
 
     /// All places where an anonymous page is mapped (`rmap_walk`): the spaces, and the addresses there. Forks and moves of its
@@ -151,6 +153,21 @@ impl<'m, F: Format, M: Machine> Inner<'m, F, M> {
         }
         let (Owner::Family(number), index) = self.records.get(folio.head())? else { return None };
         Some((self.family(number)?, index + (folio.frame().0 - folio.head().0)))
+    }
+
+    /// Whether a page must stay in memory, by the first frame of its folio: it is marked, and somebody who may map it has locked
+    /// memory. Who locked it and ends leaves the mark, which means nothing then.
+    pub(crate) fn stays<O: Objects<'m, F, M>>(&self, objects: &O, head: Frame) -> bool {
+        self.records.is_locked(head)
+            && match self.records.get(head) {
+                Some((Owner::Family(number), _)) => {
+                    self.family(number).is_some_and(|family| family.has_locks(None))
+                }
+                Some((Owner::Object(id), index)) => {
+                    objects.get(id).is_some_and(|object| object.is_locked_in(index..index + 1, None))
+                }
+                None => false,
+            }
     }
 
     fn family(&self, number: u32) -> Option<Shared<Family<'m, F, M>>> {

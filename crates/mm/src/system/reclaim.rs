@@ -332,7 +332,7 @@ impl<'m, F: Format + 'm, M: Machine + 'm> Inner<'m, F, M> {
         done: &mut Reclaimed,
     ) {
         let Some((owner, index)) = self.records.get(head) else { return };
-        if self.records.is_locked(head) || self.records.age(head, self.now()) < want.age {
+        if self.records.age(head, self.now()) < want.age || self.stays(objects, head) {
             return;
         }
         match owner {

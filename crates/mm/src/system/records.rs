@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering, fence};
 use isotherm_page::Frame;
 
 use crate::error::Error;
+use crate::spin::relax;
 use crate::sync::counter::AtomicU64;
 use crate::vma::ObjectId;
 
@@ -27,7 +28,7 @@ const FAR_BITS: u32 = 44;
 const OBJECT: u64 = 1 << 63;
 /// The index is one of [`FAR_BITS`], and for the owner's number there is less room.
 const FAR: u64 = 1 << 62;
-/// The page must stay in memory.
+/// Somebody who maps the page has locked it, or had: see `Inner::stays`.
 const LOCKED: u8 = 1 << 7;
 /// Generations are distinguished modulo so many.
 pub(crate) const GENERATIONS: u64 = 1 << 7;
@@ -37,16 +38,27 @@ pub(crate) const GENERATIONS: u64 = 1 << 7;
 pub(crate) struct Records {
     owners: Vec<AtomicU64>,
     ages: Vec<AtomicU8>,
-    /// A bit a frame: somebody swaps the page out, or moves it there or away. This is no hint.
+    /// A bit a frame: somebody swaps the page out, or moves it away. This is no hint.
     leaving: Vec<AtomicUsize>,
     /// How many move pages: who finds 0 need not look at claims.
     moving: AtomicUsize,
+    /// How many unlock pages.
+    unlocking: AtomicUsize,
 }
 
-/// Pages move as long as it lives; those that do are claimed, at either place.
+/// Pages move as long as it lives; those that do are claimed.
 pub(crate) struct Moving<'a>(&'a AtomicUsize);
 
 impl Drop for Moving<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Release);
+    }
+}
+
+/// Pages are unlocked as long as it lives.
+pub(crate) struct Unlocking<'a>(&'a AtomicUsize);
+
+impl Drop for Unlocking<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Release);
     }
@@ -75,7 +87,7 @@ impl Records {
         let (mut leaving, words) = (Vec::new(), count.div_ceil(usize::BITS as usize));
         leaving.try_reserve_exact(words).map_err(|_| Error::NoMemory)?;
         leaving.resize_with(words, || AtomicUsize::new(0));
-        Ok(Self { owners, ages, leaving, moving: AtomicUsize::new(0) })
+        Ok(Self { owners, ages, leaving, moving: AtomicUsize::new(0), unlocking: AtomicUsize::new(0) })
     }
 
     /// For who is to swap a page out; `None` if somebody does.
@@ -102,16 +114,32 @@ impl Records {
                 .is_some_and(|word| word.load(Ordering::Acquire) >> (at % usize::BITS as usize) & 1 == 1)
     }
 
-    /// As [`lock`](Self::lock), of a page that stays mapped meanwhile, as the lock of its table is held. `false` if it is to be done
-    /// again, for the page moves: what is known of it may be what it was before.
+    /// As [`lock`](Self::lock), of a page that stays mapped at this frame meanwhile, as the lock of its table is held. `false` if it is
+    /// to be done again once the page does not move any more, for it may be at another frame then.
     ///
-    /// Who moves it has claimed both frames, fences, and copies the mark at last. Either it sees what is marked here, or its claim is
-    /// seen here.
+    /// Who moves it claims this frame, fences, and reads the mark. Either it reads what is marked here, or its claim is seen here.
     pub(crate) fn lock_mapped(&self, head: Frame, locked: bool) -> bool {
-        let before = self.is_moving(head);
         self.lock(head, locked);
         fence(Ordering::SeqCst);
-        !before && !self.is_moving(head)
+        !self.is_moving(head)
+    }
+
+    /// For who unlocks pages: before it looks whether another space that may map them has locked memory, and leaves them as they are
+    /// if one has.
+    pub(crate) fn begin_unlock(&self) -> Unlocking<'_> {
+        self.unlocking.fetch_add(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        Unlocking(&self.unlocking)
+    }
+
+    /// For a space that has locked memory from now on, and says so: before it marks pages. Who has not seen that has unlocked them then.
+    pub(crate) fn wait_for_unlocking(&self) {
+        fence(Ordering::SeqCst);
+        let mut tries = 0;
+        while self.unlocking.load(Ordering::Acquire) > 0 {
+            relax(tries);
+            tries = tries.saturating_add(1);
+        }
     }
 
     /// How many frames there are.
@@ -172,7 +200,7 @@ impl Records {
         Some((self.owners.get(at)?, self.ages.get(at)?))
     }
 
-    /// It stays in memory, or need not any more.
+    /// Sets or clears the mark.
     pub(crate) fn lock(&self, head: Frame, locked: bool) {
         if let Some((_, age)) = self.at(head) {
             if locked {

@@ -97,7 +97,7 @@ impl<'m, F: Format + 'm, M: Machine + 'm> Inner<'m, F, M> {
         most: u32,
     ) -> Result<(), Kept> {
         let area = self.area.as_ref().ok_or(Kept::NoSwap)?;
-        if self.records.is_locked(frame) {
+        if self.records.is_locked(frame) && object.is_locked_in(index..index + 1, None) {
             return Err(Kept::InUse);
         }
         let _claim = self.records.claim(frame).ok_or(Kept::InUse)?;
@@ -148,7 +148,8 @@ impl<'a, 'm, F: Format, M: Machine> Batch<'a, 'm, F, M> {
         }
         let folio = found.map_err(|_| Kept::NotFound)?;
         let (family, index) = self.inner.anonymous(&folio).ok_or(Kept::NotFound)?;
-        if self.inner.records.is_locked(folio.head()) || in_use(&folio) && folio.order().get() == 0 {
+        let locked = self.inner.records.is_locked(folio.head()) && family.has_locks(None);
+        if locked || in_use(&folio) && folio.order().get() == 0 {
             return Err(Kept::InUse);
         }
         let place = self.pages.get_mut(self.len).ok_or(Kept::Busy)?;

@@ -14,6 +14,7 @@ use isotherm_pagetable::host::HostMachine;
 use isotherm_pagetable::{Format, X86_64};
 use isotherm_rcu::Epoch;
 
+use super::host::word;
 use super::{Failing, PAGE, SMALL, anonymous};
 
 /// Where in a page the word is that counts: the others stay 0.
@@ -166,4 +167,22 @@ pub fn object(id: u64, offset: u64, pages: u64, shared: bool, at: u64) -> MapReq
     let request = anonymous(pages).at(at * PAGE);
     let flags = if shared { request.flags | MapFlags::SHARED } else { request.flags };
     MapRequest { source, flags, ..request }
+}
+
+/// A space that maps a file of 16 pages and shared memory of 16 besides its own 16, all there.
+pub fn mixed<'m, F: Format>(
+    machine: &'m HostMachine,
+    system: &System<'m, F, HostMachine>,
+    files: &Arc<Files<'m, F>>,
+    zero: Frame,
+) -> FileSpace<'m, F> {
+    let contents = Paged::in_system(system, 1, zero, Arc::clone(files)).unwrap();
+    let space = FileSpace::new(Epoch, RwLock::new(()), contents, SMALL);
+    space.mmap(&anonymous(16).at(40 * PAGE)).unwrap();
+    space.mmap(&object(1, 0, 16, true, 60)).unwrap();
+    space.mmap(&object(2, 0, 16, true, 80)).unwrap();
+    for page in (40..56).chain(60..76).chain(80..96) {
+        word(machine, &space, page * PAGE + WORD, Some(page)).unwrap();
+    }
+    space
 }

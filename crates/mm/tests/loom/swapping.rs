@@ -129,6 +129,10 @@ impl World {
         std::sync::Arc::clone(self.space.lock().unwrap().as_ref().unwrap())
     }
 
+    fn child(&self) -> std::sync::Arc<Space> {
+        std::sync::Arc::clone(self.child.lock().unwrap().as_ref().unwrap())
+    }
+
     fn system(&self) -> std::sync::Arc<System<'static, X86_64, Tiny>> {
         std::sync::Arc::clone(self.system.lock().unwrap().as_ref().unwrap())
     }
@@ -264,7 +268,7 @@ fn migration_against_a_write() {
 #[test]
 fn migration_against_a_fork() {
     model(2, nothing, [migrate, fork], |world| {
-        let child = std::sync::Arc::clone(world.child.lock().unwrap().as_ref().unwrap());
+        let child = world.child();
         for space in [&world.space(), &child] {
             let frame = space.contents().access(AT, Access::Read).unwrap();
             let maps = FolioView::of(world.machine(), frame).unwrap().maps();
@@ -319,6 +323,21 @@ fn migration_against_mlock() {
     });
 }
 
+/// Of two who have locked a page, one unlocks it at the same time as the other locks it: it stays.
+#[test]
+fn munlock_against_mlock_of_a_child() {
+    let forked = |world: &World| {
+        world.space().mlock(AT, PAGE, false).unwrap();
+        fork(world);
+    };
+    let lock = |world: &World| world.child().mlock(AT, PAGE, false).unwrap();
+    model(2, forked, [lock, |world| world.space().munlock(AT, PAGE).unwrap()], |world| {
+        assert_eq!(world.system().swap_out(world.frame()), Err(Kept::InUse), "the child has locked it");
+        world.child().munlock(AT, PAGE).unwrap();
+        assert_eq!(world.system().swap_out(world.frame()), Ok(()));
+    });
+}
+
 #[test]
 fn two_who_migrate() {
     model(2, nothing, [migrate, migrate], |world| {
@@ -348,7 +367,7 @@ fn swap_out_against_a_write() {
 #[test]
 fn swap_out_against_a_fork() {
     model(2, nothing, [swap_out, fork], |world| {
-        let child = std::sync::Arc::clone(world.child.lock().unwrap().as_ref().unwrap());
+        let child = world.child();
         if let Ok(folio) = FolioView::of(world.machine(), world.frame()) {
             let places = world.system().find(world.frame()).unwrap();
             assert_eq!(places.len() as u32, folio.maps(), "it is found wherever it is");
@@ -460,7 +479,7 @@ fn what_was_given_up_is_dropped_against_a_fork() {
     };
     // The child writes too: with one preemption more it takes minutes.
     model(1, given_up, [swap_out, fork], |world| {
-        let child = std::sync::Arc::clone(world.child.lock().unwrap().as_ref().unwrap());
+        let child = world.child();
         assert_eq!(world.run(&child, AT, None), 5);
         let rss = world.space().contents().rss();
         assert_eq!(rss.swap, 0);

@@ -5,16 +5,13 @@ use isotherm_pagetable::*;
 use loom::model;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering};
-use loom::thread;
 
-use super::{beside, both};
+use super::{OLD, Store, beside, both, processor, store};
 use crate::common::{Wrap, prepare};
 use crate::tiny::{Blocks, SpaceOf, Tiny, one, space_of};
 
 type F = Wrap<Blocks>;
 type Space = SpaceOf<Blocks>;
-
-const OLD: Attributes = Attributes { young: false, dirty: false, ..Attributes::anonymous() };
 
 /// A folio of two pages, the first `pages` of which are mapped: old, clean and writable. The reference to it is forgotten.
 fn mapped(machine: &Arc<Tiny>, pages: u64) -> Arc<Space> {
@@ -53,23 +50,19 @@ fn store_by_sibling(machine: &Tiny, space: &Space) -> bool {
             }
         }
     });
-    by_block || machine.store(space, 0).is_ok()
+    by_block || store(machine, space)
 }
 
-fn store_by_own(machine: &Tiny, space: &Space) -> bool {
-    machine.store(space, 0).is_ok()
-}
+/// A processor stores by the page's own entry, or by what another one says of the block.
+const BOTH_WAYS: [Store<Blocks>; 2] = [store, store_by_sibling];
 
 /// `change` does something to page 1 of a folded block while a processor stores to page 0, of which nothing is lost.
 fn stores_are_kept(change: fn(&Space)) {
-    for store in [store_by_own, store_by_sibling] {
+    for by in BOTH_WAYS {
         model(move || {
             let machine = Tiny::new();
             let space = mapped(&machine, 2);
-            let hardware = {
-                let (machine, space) = (machine.clone(), space.clone());
-                thread::spawn(move || store(&machine, &space))
-            };
+            let hardware = processor(&machine, &space, by);
             change(&space);
             let stored = hardware.join().unwrap();
             let Mapping::Page { frame, attributes, contiguous, .. } = space.query(VirtAddr(0)) else {
@@ -108,14 +101,11 @@ fn a_block_of_which_a_page_is_swapped_out_keeps_what_hardware_sets() {
 /// A page that was swapped out: the store was before, and known of, or faults; nothing of it comes after the flush.
 #[test]
 fn a_page_of_a_block_is_swapped_out_with_all_that_was_stored() {
-    for store in [store_by_own, store_by_sibling] {
+    for by in BOTH_WAYS {
         model(move || {
             let machine = Tiny::new();
             let space = mapped(&machine, 2);
-            let hardware = {
-                let (machine, space) = (machine.clone(), space.clone());
-                thread::spawn(move || store(&machine, &space))
-            };
+            let hardware = processor(&machine, &space, by);
             let mut gather = space.gather(&mut []);
             let dirty = space.swap_out(VirtAddr(0), machine.page(1), 1, &mut gather).unwrap();
             gather.flush();
@@ -134,10 +124,7 @@ fn a_block_that_is_folded_keeps_what_hardware_sets() {
     model(|| {
         let machine = Tiny::new();
         let space = mapped(&machine, 1);
-        let hardware = {
-            let (machine, space) = (machine.clone(), space.clone());
-            thread::spawn(move || machine.store(&space, 0).is_ok())
-        };
+        let hardware = processor(&machine, &space, store);
         space.map(one(1), machine.page(2), OLD, Level::Pte).unwrap();
         let stored = hardware.join().unwrap();
         let Mapping::Page { attributes, contiguous, .. } = space.query(VirtAddr(0)) else { panic!() };
@@ -150,14 +137,11 @@ fn a_block_that_is_folded_keeps_what_hardware_sets() {
 /// Forks the block, which stays folded, while page 0 is written: both sides know then that it was.
 #[test]
 fn a_write_during_the_fork_of_a_block_makes_the_childs_page_dirty_too() {
-    for store in [store_by_own, store_by_sibling] {
+    for by in BOTH_WAYS {
         model(move || {
             let machine = Tiny::new();
             let space = mapped(&machine, 2);
-            let hardware = {
-                let (machine, space) = (machine.clone(), space.clone());
-                thread::spawn(move || store(&machine, &space))
-            };
+            let hardware = processor(&machine, &space, by);
             let child: Space = space_of(&machine, 2);
             let mut gather = space.gather(&mut []);
             space.copy_range(&child, both(), ForkRule::Copy(Sharing::Private), &mut gather).unwrap();
@@ -180,13 +164,13 @@ fn walked_while(pages: u64, change: fn(&Space)) {
     model(move || {
         let machine = Tiny::new();
         let space = mapped(&machine, pages);
-        let walker = {
-            let (machine, space) = (machine.clone(), space.clone());
-            thread::spawn(move || {
-                let entries = entries(&machine, &space);
+        let walker = beside(&space, {
+            let machine = machine.clone();
+            move |space| {
+                let entries = entries(&machine, space);
                 machine.with_tlb(|| entries.map(|entry| entry.load(Ordering::Acquire)))
-            })
-        };
+            }
+        });
         change(&space);
         let [first, second] = walker.join().unwrap();
         if F::is_valid(first) && F::is_valid(second) {

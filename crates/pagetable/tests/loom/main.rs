@@ -31,6 +31,27 @@ fn beside<C: common::Changed, T: 'static>(
     thread::spawn(move || f(&space))
 }
 
+/// What a processor changes when it stores.
+const OLD: Attributes = Attributes { young: false, dirty: false, ..Attributes::anonymous() };
+
+/// How a processor stores 1 in page 0; whether it may.
+type Store<C> = fn(&Tiny, &tiny::SpaceOf<C>) -> bool;
+
+/// By the page's own entry.
+fn store<C: common::Changed>(machine: &Tiny, space: &tiny::SpaceOf<C>) -> bool {
+    machine.store(space, 0).is_ok()
+}
+
+/// A processor that stores in page 0, if it may.
+fn processor<C: common::Changed>(
+    machine: &Arc<Tiny>,
+    space: &Arc<tiny::SpaceOf<C>>,
+    store: Store<C>,
+) -> thread::JoinHandle<bool> {
+    let machine = machine.clone();
+    beside(space, move |space| store(&machine, space))
+}
+
 fn both() -> PageRange {
     PageRange::with_pages(VirtAddr(0), 2).unwrap()
 }

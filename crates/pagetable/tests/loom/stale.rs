@@ -7,22 +7,15 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 
-use super::{beside, fault, page_0};
+use super::{OLD, beside, fault, page_0, processor, store};
 use crate::tiny::{FREE, Space, Tiny, folio, one, space, space_of};
 
 /// A page of this kind that is mapped as page 0, clean, old and writable. The reference of the test is forgotten.
 fn mapped(machine: &Arc<Tiny>, kind: FolioKind) -> (Arc<Space>, Frame) {
     let space = Arc::new(space(machine));
     let frame = folio(machine, 0, kind);
-    let clean = Attributes { young: false, dirty: false, ..Attributes::anonymous() };
-    space.map(one(0), frame, clean, Level::Pte).unwrap();
+    space.map(one(0), frame, OLD, Level::Pte).unwrap();
     (space, frame)
-}
-
-/// A processor that stores 1 in page 0, if it may.
-fn processor(machine: &Arc<Tiny>, space: &Arc<Space>) -> thread::JoinHandle<bool> {
-    let (machine, space) = (machine.clone(), space.clone());
-    thread::spawn(move || machine.store(&space, 0).is_ok())
 }
 
 #[test]
@@ -32,7 +25,7 @@ fn what_is_freed_is_written_by_nobody() {
         let (space, frame) = mapped(&machine, FolioKind::Anon);
         // SAFETY: the reference that `folio` made raw.
         drop(unsafe { Folio::from_raw(&*machine, frame) });
-        let hardware = processor(&machine, &space);
+        let hardware = processor(&machine, &space, store);
         let mut slots = [Slot::default(); 2];
         space.zap(one(0), &mut space.gather(&mut slots)).unwrap();
         hardware.join().unwrap();
@@ -46,7 +39,7 @@ fn a_childs_page_is_written_by_no_stale_translation() {
     model(|| {
         let machine = Tiny::new();
         let (space, frame) = mapped(&machine, FolioKind::Anon);
-        let hardware = processor(&machine, &space);
+        let hardware = processor(&machine, &space, store);
         let child = space_of(&machine, 2);
         let mut gather = space.gather(&mut []);
         space.copy_range(&child, one(0), ForkRule::Copy(Sharing::Private), &mut gather).unwrap();
@@ -62,7 +55,7 @@ fn what_is_swapped_out_is_what_was_stored_at_last() {
     model(|| {
         let machine = Tiny::new();
         let (space, frame) = mapped(&machine, FolioKind::Anon);
-        let hardware = processor(&machine, &space);
+        let hardware = processor(&machine, &space, store);
         let mut gather = space.gather(&mut []);
         let dirty = space.swap_out(VirtAddr(0), frame, 1, &mut gather).unwrap();
         gather.flush();
@@ -139,7 +132,7 @@ fn what_was_stored_is_written_back_now_or_found_dirty_later() {
     model(|| {
         let machine = Tiny::new();
         let (space, frame) = mapped(&machine, FolioKind::File);
-        let hardware = processor(&machine, &space);
+        let hardware = processor(&machine, &space, store);
         let mut gather = space.gather(&mut []);
         let mut disk = 0;
         for _ in 0..2 {

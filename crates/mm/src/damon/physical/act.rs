@@ -37,7 +37,7 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Physical<'m, F, 
         let (kind, order) = (look.folio.kind(), look.folio.order());
         // With a reference it would stay.
         drop(look);
-        if inner.records.is_locked(head) {
+        if inner.stays(&self.objects, head) {
             return 0;
         }
         if kind == FolioKind::Anon {

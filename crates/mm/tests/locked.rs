@@ -1,0 +1,162 @@
+//! Pages that spaces lock in memory: they stay as long as somebody who maps them has them locked, and no longer.
+#![cfg(not(loom))]
+#![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
+
+mod common;
+
+use std::sync::{Arc, RwLock};
+
+use common::files::*;
+use common::host::*;
+use common::swap::*;
+use common::{PAGE, SMALL, anonymous};
+use isotherm_mm::*;
+use isotherm_page::Frame;
+use isotherm_pagetable::host::HostMachine;
+use isotherm_pagetable::{Mapping, X86_64};
+use isotherm_rcu::Epoch;
+
+/// A page each: anonymous, of shared memory, of a file, and of a private mapping of a file that was written to.
+const KINDS: [u64; 4] = [30 * PAGE, 31 * PAGE, 32 * PAGE, 33 * PAGE];
+/// Anonymous too.
+const OTHER: u64 = 40 * PAGE;
+
+struct World<'m> {
+    machine: &'m HostMachine,
+    system: System<'m, X86_64, HostMachine>,
+    files: Arc<Files<'m, X86_64>>,
+    zero: Frame,
+}
+
+impl<'m> World<'m> {
+    fn new(machine: &'m HostMachine, swap: &Swapped, zero: Frame) -> Self {
+        let kinds = [(ObjectKind::Shmem, 1), (ObjectKind::File, 1), (ObjectKind::File, 1)];
+        Self { machine, system: system(machine, swap), files: Files::new(machine, &kinds), zero }
+    }
+
+    fn contents(&self, context: u16) -> Paged<'m, X86_64, HostMachine, Arc<Files<'m, X86_64>>> {
+        Paged::in_system(&self.system, context, self.zero, Arc::clone(&self.files)).unwrap()
+    }
+
+    /// One that has a page of each kind, and another.
+    fn space(&self) -> FileSpace<'m> {
+        let space = FileSpace::new(Epoch, RwLock::new(()), self.contents(1), SMALL);
+        for request in [
+            anonymous(1).at(KINDS[0]),
+            object(1, 0, 1, true, KINDS[1] / PAGE),
+            object(2, 0, 1, true, KINDS[2] / PAGE),
+            object(3, 0, 1, false, KINDS[3] / PAGE),
+            anonymous(1).at(OTHER),
+        ] {
+            space.mmap(&request).unwrap();
+        }
+        for at in KINDS.into_iter().chain([OTHER]) {
+            word(self.machine, &space, at + WORD, Some(at)).unwrap();
+        }
+        space
+    }
+
+    /// A child, which has all pages that the parent has.
+    fn fork(&self, space: &FileSpace<'m>) -> FileSpace<'m> {
+        let child = space.fork(RwLock::new(()), self.contents(2)).unwrap();
+        for at in KINDS.into_iter().chain([OTHER]) {
+            assert_eq!(word(self.machine, &child, at + WORD, None), Ok(at));
+        }
+        child
+    }
+
+    /// Which of the pages of a space stay when all leave that may.
+    fn stay(&self, space: &FileSpace<'m>) -> Vec<bool> {
+        while self.system.reclaim(&*self.files, 100).total() > 0 {}
+        let stays = KINDS.iter().map(|&at| matches!(space.contents().mapping(at), Mapping::Page { .. }));
+        let stay = stays.collect();
+        // What has left comes back as it was.
+        for at in KINDS {
+            assert_eq!(word(self.machine, space, at + WORD, None), Ok(at));
+        }
+        stay
+    }
+}
+
+fn all(space: &FileSpace<'_>, act: impl Fn(&FileSpace<'_>, u64)) {
+    KINDS.into_iter().for_each(|at| act(space, at));
+}
+
+fn lock(space: &FileSpace<'_>) {
+    all(space, |space, at| space.mlock(at, PAGE, false).unwrap());
+}
+
+fn unlock(space: &FileSpace<'_>) {
+    all(space, |space, at| space.munlock(at, PAGE).unwrap());
+}
+
+#[test]
+fn who_has_ended_locks_nothing() {
+    let (machine, swap) = machine_with_swap(FRAMES, 64);
+    let zero = zero(&machine);
+    let world = World::new(&machine, &swap, zero.frame());
+    let parent = world.space();
+    lock(&parent);
+    let child = world.fork(&parent);
+    assert_eq!(world.stay(&child), [true; 4]);
+    drop(parent);
+    assert_eq!(world.stay(&child), [false; 4]);
+    // By a program that has become another.
+    let mut parent = world.space();
+    lock(&parent);
+    let child = world.fork(&parent);
+    parent.exec(RwLock::new(()), world.contents(3));
+    assert_eq!(world.stay(&child), [false; 4]);
+}
+
+#[test]
+fn who_unlocks_a_page_unlocks_it_for_nobody_else() {
+    let (machine, swap) = machine_with_swap(FRAMES, 64);
+    let zero = zero(&machine);
+    let world = World::new(&machine, &swap, zero.frame());
+    let parent = world.space();
+    let child = world.fork(&parent);
+    lock(&parent);
+    lock(&child);
+    unlock(&parent);
+    assert_eq!(world.stay(&child), [true; 4]);
+    unlock(&child);
+    assert_eq!(world.stay(&child), [false; 4]);
+}
+
+#[test]
+fn what_is_unmapped_is_unlocked() {
+    let (machine, swap) = machine_with_swap(FRAMES, 64);
+    let zero = zero(&machine);
+    let world = World::new(&machine, &swap, zero.frame());
+    let parent = world.space();
+    lock(&parent);
+    // This one stays locked.
+    parent.mlock(OTHER, PAGE, false).unwrap();
+    let child = world.fork(&parent);
+    all(&parent, |space, at| space.munmap(at, PAGE).unwrap());
+    assert_eq!(world.stay(&child), [false; 4]);
+    assert!(matches!(parent.contents().mapping(OTHER), Mapping::Page { .. }));
+}
+
+/// The rule of `MAP_LOCKED`: what is faulted in stays.
+#[test]
+fn what_is_mapped_locked_stays() {
+    let (machine, swap) = machine_with_swap(FRAMES, 64);
+    let zero = zero(&machine);
+    let world = World::new(&machine, &swap, zero.frame());
+    let space = world.space();
+    for (at, request) in [
+        (KINDS[0], anonymous(1).at(KINDS[0])),
+        (KINDS[1], object(1, 0, 1, true, KINDS[1] / PAGE)),
+        (KINDS[2], object(2, 0, 1, true, KINDS[2] / PAGE)),
+        (KINDS[3], object(3, 0, 1, false, KINDS[3] / PAGE)),
+    ] {
+        space.munmap(at, PAGE).unwrap();
+        space.mmap(&MapRequest { flags: request.flags | MapFlags::LOCKED, ..request }).unwrap();
+        word(&machine, &space, at + WORD, Some(at)).unwrap();
+    }
+    assert_eq!(world.stay(&space), [true; 4]);
+    unlock(&space);
+    assert_eq!(world.stay(&space), [false; 4]);
+}
