@@ -202,7 +202,11 @@ pub fn compare(a: Vec<(String, Profile)>, b: Vec<(String, Profile)>, options: &D
     let runs: Vec<RunProfile> =
         a.into_iter().chain(b).map(|(_, profile)| profile.finish(options.settle_s)).collect();
     let list = matched(&runs);
-    let mut rows = vec![all_of(&runs, nr_a)];
+    let mut all = all_of(&runs, nr_a);
+    for (run, unknown) in all.ws.a.iter_mut().chain(&mut all.ws.b).zip(unknown_of(&list, &runs)) {
+        run.unknown = unknown;
+    }
+    let mut rows = vec![all];
     rows.extend(list.iter().map(|one| row(one, &runs, nr_a)));
     let least = TESTED.0.max(TESTED.1 * rows[0].ws.means().0.max(rows[0].ws.means().1));
     let (mut ws, mut rates) = (Vec::new(), Vec::new());
@@ -351,6 +355,19 @@ fn row(one: &Matched, runs: &[RunProfile], nr_a: usize) -> Draft {
         sizes: (size(0, nr_a), size(nr_a, runs.len())),
         ..draft(&blocks, runs, nr_a)
     }
+}
+
+/// What is unknown in each recording of memory that was seen in some. What none can see (locked memory, say) is in no working set
+/// that is compared.
+fn unknown_of(list: &[Matched], runs: &[RunProfile]) -> Vec<f64> {
+    let areas = |one: &Matched, at: usize| one.of_run[at].map(|i| &runs[at].areas[i]);
+    let is_seen = |one: &&Matched| {
+        (0..runs.len()).filter_map(|at| areas(one, at)).flat_map(|a| &a.blocks).any(|b| b.seen > 0.0)
+    };
+    let seen: Vec<&Matched> = list.iter().filter(is_seen).collect();
+    let mean = |blocks: &[Sums]| blocks.iter().map(|b| b.unknown).sum::<f64>() / blocks.len().max(1) as f64;
+    let of_run = |at| seen.iter().filter_map(|one| areas(one, at)).map(|a| mean(&a.blocks)).sum();
+    (0..runs.len()).map(of_run).collect()
 }
 
 /// All memory of each recording.
