@@ -4,6 +4,9 @@
 #
 #   ci/diff-noise.sh [ISOTHERM] [DIRECTORY]     default: target/release/isotherm, a scratch directory that is removed
 #
+# In a DIRECTORY of one's own what was recorded before is used again, so that the quiet minutes of a machine can be used one
+# after the other: with STOP_AFTER=200 it ends with status 75 after so many seconds, and goes on when it is started again.
+#
 # SECONDS_EACH=15 is the length of a recording, RUNS=10 how many comparisons each. PROGRAMS names what is recorded:
 #   hotspot   the built-in pattern
 #   python    Python with an SQLite database in memory
@@ -67,9 +70,14 @@ started() {
 	wait "$pid" || true
 }
 
-# recording PROGRAM FILE SIZE: of the program with a hot set of that size, small or large.
+# recording PROGRAM FILE SIZE: of the program with a hot set of that size, small or large, unless it is there.
 recording() {
 	local size
+	[ ! -s "$2" ] || return 0
+	if [ "$SECONDS" -ge "${STOP_AFTER:-1000000}" ]; then
+		printf 'stopped before %s\n' "$2"
+		exit 75
+	fi
 	case $1 in
 	python)
 		[ "$3" = small ] && size=0.5 || size=0.55

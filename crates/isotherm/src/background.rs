@@ -1,21 +1,19 @@
 //! An output that is written by a thread of its own, so that what makes it need not wait for the system.
 
+use isotherm_report::raw::{Chunk, TakeChunk};
 use std::io::{self, Write};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
-/// Bytes that are handed on at once.
-const CHUNK: usize = 1 << 20;
 /// Chunks that may wait to be written.
 const WAITING: usize = 3;
 
-/// Collects what is written, and has it written in the background. Ends with [`Self::finish`]; dropped before, what was
+/// Has chunks written in the background. Ends with [`Self::finish`]; dropped before, what was
 /// not handed on is lost.
 pub struct Background {
-    chunk: Vec<u8>,
-    full: Option<SyncSender<Vec<u8>>>,
+    full: Option<SyncSender<Chunk>>,
     /// Chunks to use again.
-    empty: Receiver<Vec<u8>>,
+    empty: Receiver<Chunk>,
     worker: Option<JoinHandle<io::Result<()>>>,
 }
 
@@ -25,11 +23,11 @@ impl Background {
     /// # Errors
     /// When the system grants no thread.
     pub fn new(mut out: impl Write + Send + 'static) -> io::Result<Self> {
-        let (full, chunks) = sync_channel::<Vec<u8>>(WAITING);
+        let (full, chunks) = sync_channel::<Chunk>(WAITING);
         let (used, empty) = sync_channel(WAITING + 1);
         let work = move || {
             for mut chunk in chunks {
-                out.write_all(&chunk)?;
+                out.write_all(chunk.text())?;
                 chunk.clear();
                 // Nobody wants it when all is made.
                 let _ = used.try_send(chunk);
@@ -37,7 +35,7 @@ impl Background {
             out.flush()
         };
         let worker = std::thread::Builder::new().name("output".to_owned()).spawn(work)?;
-        Ok(Self { chunk: Vec::with_capacity(CHUNK), full: Some(full), empty, worker: Some(worker) })
+        Ok(Self { full: Some(full), empty, worker: Some(worker) })
     }
 
     /// Waits until all is written.
@@ -45,18 +43,7 @@ impl Background {
     /// # Errors
     /// Those of the output.
     pub fn finish(mut self) -> io::Result<()> {
-        self.hand_on()?;
         self.end()
-    }
-
-    fn hand_on(&mut self) -> io::Result<()> {
-        let next = self.empty.try_recv().unwrap_or_else(|_| Vec::with_capacity(CHUNK));
-        let chunk = std::mem::replace(&mut self.chunk, next);
-        match &self.full {
-            Some(full) if full.send(chunk).is_ok() => Ok(()),
-            // It ended before its time: it knows why.
-            _ => self.end().and(Err(io::ErrorKind::BrokenPipe.into())),
-        }
     }
 
     fn end(&mut self) -> io::Result<()> {
@@ -69,25 +56,27 @@ impl Background {
     }
 }
 
-impl Write for Background {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.chunk.len() + bytes.len() > CHUNK {
-            self.hand_on()?;
+impl TakeChunk for Background {
+    fn take_chunk(&mut self, chunk: &mut Chunk) -> io::Result<()> {
+        let next = self.empty.try_recv().unwrap_or_default();
+        let chunk = std::mem::replace(chunk, next);
+        match &self.full {
+            Some(full) if full.send(chunk).is_ok() => Ok(()),
+            // It ended before its time: it knows why.
+            _ => self.end().and(Err(io::ErrorKind::BrokenPipe.into())),
         }
-        self.chunk.extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    /// Nothing: only [`Background::finish`] waits.
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use isotherm_damon::{AddrRange, RegionSnapshot, Snapshot, TargetId, TargetSnapshot};
+    use isotherm_report::raw::{RawFormat, RawWriter};
     use std::sync::{Arc, Mutex};
+
+    /// What it takes until it is full.
+    const ROOM: usize = 4 << 20;
 
     #[derive(Clone, Default)]
     struct Shared(Arc<Mutex<Vec<u8>>>);
@@ -95,7 +84,7 @@ mod tests {
     impl Write for Shared {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             let mut all = self.0.lock().unwrap();
-            if all.len() > 3 * CHUNK {
+            if all.len() > ROOM {
                 return Err(io::Error::other("full"));
             }
             all.extend_from_slice(bytes);
@@ -107,29 +96,34 @@ mod tests {
         }
     }
 
+    /// Writes so many regions, a snapshot for each hundred.
+    fn write<W: TakeChunk>(out: W, regions: u64) -> io::Result<W> {
+        let mut raw = RawWriter::new(out, RawFormat::Text, Vec::new());
+        for first in (0..regions).step_by(100) {
+            let region = |i: u64| RegionSnapshot {
+                range: AddrRange::new((first + i) << 12, (first + i + 1) << 12),
+                ..RegionSnapshot::default()
+            };
+            let targets = vec![TargetSnapshot::new(TargetId(1), (0..100).map(region).collect())];
+            raw.snapshot(&Snapshot { end_ns: 1_000_000, targets, ..Snapshot::default() })?;
+        }
+        raw.finish(isotherm_report::provenance::Reading::default())
+    }
+
     #[test]
     fn everything_arrives_in_order() {
         let shared = Shared::default();
-        let mut out = Background::new(shared.clone()).unwrap();
-        let mut expected = Vec::new();
-        for i in 0..200_000_u32 {
-            let line = format!("{i} {}\n", i % 7);
-            out.write_all(line.as_bytes()).unwrap();
-            expected.extend_from_slice(line.as_bytes());
-        }
+        let out = write(Background::new(shared.clone()).unwrap(), 30_000).unwrap();
         out.finish().unwrap();
-        assert!(*shared.0.lock().unwrap() == expected);
+        let expected = write(Vec::new(), 30_000).unwrap();
+        assert!(expected.len() > 1 << 20 && *shared.0.lock().unwrap() == expected);
     }
 
     #[test]
     fn what_the_output_says_is_heard() {
-        let mut out = Background::new(Shared::default()).unwrap();
-        let line = [b'x'; 1000];
-        let written = (0..20_000).try_for_each(|_| out.write_all(&line));
-        let error = written.and_then(|()| out.finish()).unwrap_err();
-        assert_eq!(error.to_string(), "full");
-        let mut out = Background::new(Shared::default()).unwrap();
-        (0..4).try_for_each(|_| out.write_all(&line)).unwrap();
-        out.finish().unwrap();
+        let background = || Background::new(Shared::default()).unwrap();
+        let written = write(background(), 200_000).and_then(Background::finish);
+        assert_eq!(written.unwrap_err().to_string(), "full");
+        write(background(), 400).and_then(Background::finish).unwrap();
     }
 }

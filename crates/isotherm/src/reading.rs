@@ -66,16 +66,14 @@ impl Recording {
 
     /// The recording at `path`, which was just written: its flaws were told already.
     pub fn just_written(path: &Path) -> Self {
+        Self::of_these(vec![path.to_owned()])
+    }
+
+    /// The recording that these files are, which were just written.
+    pub fn of_these(files: Vec<PathBuf>) -> Self {
+        let path = files.first().cloned().unwrap_or_default();
         let options = ReadOptions { format: Some(Format::Rec), ..ReadOptions::default() };
-        Self {
-            files: vec![path.to_owned()],
-            path: path.to_owned(),
-            taken: Vec::new(),
-            options,
-            when: When::Always,
-            told: true,
-            may_be_empty: false,
-        }
+        Self { files, path, taken: Vec::new(), options, when: When::Always, told: true, may_be_empty: false }
     }
 
     /// Tells no flaws: another reading of the same file does.

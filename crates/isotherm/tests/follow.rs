@@ -160,6 +160,11 @@ fn a_series_is_complete_file_by_file_and_one_recording_together() {
     assert!(monitor.0.wait().unwrap().success(), "{told}");
     let files = series(dir.path());
     assert!(told.contains(&format!("wrote {} files, isotherm-20", files.len())), "{told}");
+    // The summary is one of all of them, and stands above.
+    let (summary, _) = told.split_once("isotherm: wrote ").unwrap();
+    let snapshots: usize = files.iter().map(|file| snapshots(&read(file).unwrap())).sum();
+    assert!(summary.contains(&format!(" in {snapshots} snapshots, ")), "{told}");
+    assert!(summary.contains("-working set--") && summary.contains("total at "), "{told}");
     assert!(!dir.path().join("isotherm.rec").exists());
     let (mut sum, mut last) = (0, 0);
     let mut runs = BTreeSet::new();

@@ -23,6 +23,11 @@ const WORTH_WAKING: f64 = 250_000.0;
 const PROMISED: f64 = 0.1;
 /// Looks that are due of many targets which a tick may make whatever was spent, and the calls for them.
 const LEAST_LOOKS: (usize, usize) = (32, 4);
+/// What others take all the time (observers of many targets take a third of a ceiling of 1 %) is put aside as it is earned, by their
+/// mean over so many seconds: paid back afterwards, it was above the ceiling for most of a minute.
+const BESIDE_S: f64 = 5.0;
+/// ... up to this share of the earnings: monitoring goes on with the rest.
+const MOST_BESIDE: f64 = 0.6;
 /// Share of the earnings that pays back what one step overspent, beyond the bucket's size (a system call may have to
 /// wait, spinning, for a lock that the target holds): monitoring goes on with the rest.
 const PAID_BACK: f64 = 0.25;
@@ -96,6 +101,12 @@ pub(crate) struct Governor {
     clearing: f64,
     /// The part of the tokens that is for clears.
     for_clears: f64,
+    /// What others take on the mean, ns a second; for how long that is known, seconds; and what is put aside for it, ns.
+    beside: f64,
+    beside_s: f64,
+    put_aside: f64,
+    /// Up to when what others took is paid.
+    charged_ns: u64,
     /// What was overspent and is paid back slowly, ns.
     deficit: f64,
     /// What starting cost and is paid back more slowly, ns.
@@ -132,6 +143,10 @@ impl Governor {
             tokens: share.unwrap_or(0.0) * 1e9 * AT_START,
             clearing: 0.0,
             for_clears: 0.0,
+            beside: 0.0,
+            beside_s: 0.0,
+            put_aside: 0.0,
+            charged_ns: 0,
             deficit: 0.0,
             start_deficit: 0.0,
             last_wall_ns: 0,
@@ -170,6 +185,11 @@ impl Governor {
         }
         (self.worked, self.ticked) = (0.0, 0.0);
         let mut budget = wall as f64 * earned(share);
+        let aside = (wall as f64 / 1e9 * self.beside).min(budget * MOST_BESIDE);
+        // What is not asked for in a while is given back.
+        let kept = (self.put_aside + aside).min(self.beside * BESIDE_S);
+        budget -= kept - self.put_aside;
+        self.put_aside = kept;
         let paid = (budget * self.paid_back()).min(self.deficit);
         let of_start = (budget * START_PAID_BACK).min(self.start_deficit);
         self.deficit -= paid;
@@ -193,7 +213,16 @@ impl Governor {
         if self.share.is_some() {
             let kept =
                 self.tokens.min(self.kept().max(self.share.unwrap_or(0.0) * 1e9 * HOLDS * KEPT_FOR_ENDS));
-            self.tokens -= cpu.as_nanos() as f64;
+            let cpu = cpu.as_nanos() as f64;
+            let seconds = self.last_wall_ns.saturating_sub(self.charged_ns) as f64 / 1e9;
+            if self.charged_ns > 0 && seconds > 0.0 {
+                self.beside_s = (self.beside_s + seconds).min(BESIDE_S.max(seconds));
+                self.beside += (cpu / seconds - self.beside) * seconds / self.beside_s;
+            }
+            self.charged_ns = self.last_wall_ns;
+            let covered = cpu.min(self.put_aside);
+            self.put_aside -= covered;
+            self.tokens -= cpu - covered;
             self.deficit += (kept - self.tokens).max(0.0);
             self.tokens = self.tokens.max(kept);
         }

@@ -8,13 +8,17 @@
 //!   account is kept; `resident` bytes, `-` where not known), separated by single spaces, so that awk and sort read it as it is; lines that begin with `#` tell everything else;
 //! - JSON lines: an object a region with `"type":"region"`, and one each for header, targets, attributes and ends.
 
+mod chunk;
 mod text;
+
+pub use chunk::{Chunk, TakeChunk};
 
 use crate::json;
 use crate::names::printable;
 use crate::provenance::{Provenance, Reading};
 use crate::rate::{RateScale, recorded_ns};
 use crate::units::SECOND_NS;
+use chunk::Text;
 use isotherm_damon::{RegionSnapshot, Snapshot, TargetId};
 use isotherm_record::{Item, TargetInfo};
 use serde::Serialize;
@@ -33,8 +37,9 @@ pub enum RawFormat {
 
 /// Writes items as they come.
 #[derive(Debug)]
-pub struct RawWriter<W: Write> {
+pub struct RawWriter<W: TakeChunk> {
     out: W,
+    chunk: Chunk,
     format: RawFormat,
     targets: Vec<TargetId>,
     provenance: Provenance,
@@ -80,10 +85,17 @@ fn line(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
     out.write_all(b"\n")
 }
 
-impl<W: Write> RawWriter<W> {
-    /// Writes to `out`; only the regions of `targets`, or of all when empty. Give it a buffered writer.
+impl<W: TakeChunk> RawWriter<W> {
+    /// Writes to `out`; only the regions of `targets`, or of all when empty.
     pub fn new(out: W, format: RawFormat, targets: Vec<TargetId>) -> Self {
-        Self { out, format, targets, provenance: Provenance::default(), lines: Lines::default() }
+        Self {
+            out,
+            chunk: Chunk::default(),
+            format,
+            targets,
+            provenance: Provenance::default(),
+            lines: Lines::default(),
+        }
     }
 
     /// Writes an item.
@@ -113,7 +125,7 @@ impl<W: Write> RawWriter<W> {
         if self.format == RawFormat::Text {
             self.lines.begin(from, to, snapshot.max_nr_accesses, scale);
             for target in targets {
-                self.lines.target(target.id.0, &target.regions, &mut self.out)?;
+                self.lines.target(target.id.0, &target.regions, &mut self.chunk, &mut self.out)?;
             }
             return Ok(());
         }
@@ -136,14 +148,14 @@ impl<W: Write> RawWriter<W> {
                     resident: r.resident,
                     idle_bp: r.idle_bp,
                 };
-                line(&mut self.out, &region)?;
+                line(&mut Text(&mut self.chunk, &mut self.out), &region)?;
             }
         }
         Ok(())
     }
 
     fn tagged<T: Serialize>(&mut self, r#type: &'static str, item: &T) -> io::Result<()> {
-        line(&mut self.out, &RawItem { r#type, item })
+        line(&mut Text(&mut self.chunk, &mut self.out), &RawItem { r#type, item })
     }
 
     fn note(&mut self, item: &Item) -> io::Result<()> {
@@ -161,20 +173,21 @@ impl<W: Write> RawWriter<W> {
                 Item::Snapshot(_) => Ok(()),
             };
         }
+        let out = &mut Text(&mut self.chunk, &mut self.out);
         match item {
             Item::Header(_) => {
                 for line in self.provenance.head().iter().skip(1) {
-                    writeln!(self.out, "# {line}")?;
+                    writeln!(out, "# {line}")?;
                 }
                 let columns = "start_s end_s target address_start address_end bytes nr_accesses max_nr_accesses rate_hz age seen exposure resident";
-                writeln!(self.out, "# {columns}")
+                writeln!(out, "# {columns}")
             }
-            Item::Target(target) => writeln!(self.out, "# target {} {}", target.id, who(target)),
-            Item::TargetEnd(end) => writeln!(self.out, "# target {} {}", end.target, printable(&end.reason)),
+            Item::Target(target) => writeln!(out, "# target {} {}", target.id, who(target)),
+            Item::TargetEnd(end) => writeln!(out, "# target {} {}", end.target, printable(&end.reason)),
             Item::Action(a) => {
                 let origin = self.provenance.origin_ns() as f64;
                 writeln!(
-                    self.out,
+                    out,
                     "# action {:.6} {} {:#x} {:#x} {} by {}: tried {}, applied {}",
                     (a.time_ns as f64 - origin) / SECOND_NS,
                     a.target,
@@ -186,33 +199,34 @@ impl<W: Write> RawWriter<W> {
                     a.applied
                 )
             }
-            Item::End(end) => writeln!(self.out, "# end: {}", printable(&end.reason)),
+            Item::End(end) => writeln!(out, "# end: {}", printable(&end.reason)),
             _ => Ok(()),
         }
     }
 
-    /// Writes what limits the figures (text form) or what became of reading the recording (JSON lines), and flushes.
+    /// Writes what limits the figures (text form) or what became of reading the recording (JSON lines), and hands on the rest.
     ///
     /// # Errors
     /// Those of the output.
     pub fn finish(mut self, reading: Reading) -> io::Result<W> {
         self.provenance.set_reading(reading);
+        let out = &mut Text(&mut self.chunk, &mut self.out);
         match self.format {
             RawFormat::Text => {
                 for line in self.provenance.foot() {
-                    writeln!(self.out, "# {line}")?;
+                    writeln!(out, "# {line}")?;
                 }
             }
             RawFormat::JsonLines => {
                 if let Some(how) = self.provenance.truncated.take() {
-                    line(&mut self.out, &serde_json::json!({"type": "truncated", "how": how}))?;
+                    line(out, &serde_json::json!({"type": "truncated", "how": how}))?;
                 }
                 for remark in &self.provenance.remarks {
-                    line(&mut self.out, &serde_json::json!({"type": "remark", "text": remark}))?;
+                    line(out, &serde_json::json!({"type": "remark", "text": remark}))?;
                 }
             }
         }
-        self.out.flush()?;
+        self.out.take_chunk(&mut self.chunk)?;
         Ok(self.out)
     }
 }

@@ -25,10 +25,12 @@ adds to that as far as it is more than half of it. Where the monitor was
 late for more than 2 % of the sampling intervals of the rest the machine was busy, and how fast the program ran is uncertain by twice
 of what is beyond that: that adds to the noise as far as the working set moves with speed, and an eighth of it in any case
 (half of it to that of rates).
-With several recordings a side, their own scatter takes its place; of four and more a side the middle half counts. A
+With several recordings a side, their own scatter takes its place; of four and more a side the middle half counts.
+Any part of what is unknown may have been in use, on each side another: each part is taken to be as likely as any other, which
+adds a standard deviation of 29 % of the unknown bytes, however many recordings there are. A
 t-test on that gives p, corrected for all that is compared (Holm; of --level four fifths go to working sets, a fifth
 to rates). Called different is what has p < --level, changed by --min-change at least (a rate: by 25 %), and is not
-explained by memory that is unknown in one recording only.
+explained by what more is unknown on the side that has less: a change has to be more than twice of that.
 
 What can be found. Of a steady program two recordings of 10 s show a change of the working set of 8 % and more, two of
 10 s a side one of 5 to 10 %, three a side one of 5 %. A program that does not come around to all of its hot set within a
@@ -36,7 +38,8 @@ second has a working set that goes by its speed: a larger hot set does not show 
 
 What is unclear. A working set that seems to have changed by --min-change, where that is within the noise, and the noise
 would hide a change twice as large; or where what is unknown explains the change. More or longer recordings may show it.
-Where nothing seems to have changed and noise would hide that much, it is said beside. Unclear is also what could not be
+Where nothing seems to have changed and noise would hide that much, it is said beside; where it is mostly what is unknown that
+would hide it, that is unclear, too. Unclear is also what could not be
 compared at all: less than 1 MiB is known to be in use, or noise would hide a working set that doubled. JSON has the
 outcome (same, unclear, different), and as detectable the smallest change that noise would not hide, a share of A.
 

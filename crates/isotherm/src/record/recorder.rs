@@ -326,6 +326,7 @@ impl Recorder {
                     }
                     done.files += 1;
                     done.removed += series.prune(&done.last);
+                    done.kept = series.made();
                 } else if let Some(ceiling) = self.summary {
                     let path = placement.instead.as_ref().map_or(&self.path, |(path, _)| path);
                     self.digest = Digest::start(path, ceiling);

@@ -30,6 +30,8 @@ pub struct Done {
     /// The first and the last of them.
     pub first: PathBuf,
     pub last: PathBuf,
+    /// Those of this run that are there.
+    pub kept: Vec<PathBuf>,
     /// How many were removed, to keep what was asked for.
     pub removed: usize,
 }

@@ -123,6 +123,11 @@ impl Series {
         (time.chars().enumerate().all(fits) && numbered).then_some(rest)
     }
 
+    /// The files of this run that are there, in the order in which they were made.
+    pub fn made(&self) -> Vec<PathBuf> {
+        self.made.iter().map(|name| self.directory.join(name)).collect()
+    }
+
     /// Removes the oldest files of the series, those of former recorders too, until what is left is what is to be kept. `newest`,
     /// which this recorder writes, stays in any case, and so does what another one writes, and what is no recording. Returns how
     /// many it removed.

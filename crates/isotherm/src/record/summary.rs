@@ -32,11 +32,14 @@ pub fn tell_elsewhere(output: &Path, path: &Path, why: &str) {
     );
 }
 
+/// A series of so many bytes at most is read for a summary at its end, in a second or two: a million regions take 1.5 MB.
+const SHORT_SERIES: u64 = 8 << 20;
+
 /// Tells the gist of what was written, as it was read back: that it can be is part of the message. Who presses Ctrl-C
 /// meanwhile, or ends the program otherwise, wants no more than to know where it is: more signals than `before`.
 pub fn tell(args: &RecordArgs, mut finished: Finished, stop: &Stop, before: usize) {
     if let Some(done) = &finished.series {
-        return tell_series(args, &finished, done);
+        return tell_series(args, &finished, done, stop, before);
     }
     let digest = finished.digest.take();
     let Some(placement) = &finished.placement else { return };
@@ -47,30 +50,15 @@ pub fn tell(args: &RecordArgs, mut finished: Finished, stop: &Stop, before: usiz
         say!("{wrote}, {}", counted(finished.snapshots, "snapshot"));
         return;
     }
-    let began = Instant::now();
-    let has_said = Cell::new(false);
-    let is_interrupted = || {
-        if began.elapsed() > PATIENCE && !has_said.replace(true) {
-            say!("isotherm: {file} is complete; reading it back for a summary, which Ctrl-C leaves out");
-        }
-        stop.count() > before
-    };
+    let what = format!("{file} is complete");
+    let is_interrupted = impatience(&what, stop, before);
     let read = match digest {
         Some(digest) => digest.finish(is_interrupted),
-        None => read(path, is_interrupted),
+        None => read(Recording::just_written(path), is_interrupted),
     };
     match read {
         Some(Ok(analysis)) => {
-            let options = TerminalOptions {
-                width: terminal::size(io::stderr()).0,
-                lines: LINES,
-                mode: terminal::colours(&io::stderr(), ColourChoice::Auto),
-                scale: Scale::Auto,
-            };
-            let mut out = BufWriter::new(io::stderr().lock());
-            // Nobody is left to tell when standard error is gone.
-            let _ = write_text(&analysis.finish(&options), &options, &mut out).and_then(|()| out.flush());
-            drop(out);
+            show(analysis);
             say!("{wrote}; look closer with `isotherm report heatmap -i {file}`");
         }
         None => say!("{wrote}, {}", counted(finished.snapshots, "snapshot")),
@@ -87,10 +75,38 @@ pub fn tell(args: &RecordArgs, mut finished: Finished, stop: &Stop, before: usiz
     }
 }
 
-/// Reads the file; `None` when the user interrupts that.
-fn read(path: &Path, is_interrupted: impl Fn() -> bool) -> Option<anyhow::Result<SummaryAnalysis>> {
+/// Whether the user wants to wait no longer, who is told what for when it takes long.
+fn impatience(what: &str, stop: &Stop, before: usize) -> impl Fn() -> bool {
+    let began = Instant::now();
+    let has_said = Cell::new(false);
+    move || {
+        if began.elapsed() > PATIENCE && !has_said.replace(true) {
+            say!("isotherm: {what}; reading it back for a summary, which Ctrl-C leaves out");
+        }
+        stop.count() > before
+    }
+}
+
+/// Prints the summary.
+fn show(analysis: SummaryAnalysis) {
+    let options = TerminalOptions {
+        width: terminal::size(io::stderr()).0,
+        lines: LINES,
+        mode: terminal::colours(&io::stderr(), ColourChoice::Auto),
+        scale: Scale::Auto,
+    };
+    let mut out = BufWriter::new(io::stderr().lock());
+    // Nobody is left to tell when standard error is gone.
+    let _ = write_text(&analysis.finish(&options), &options, &mut out).and_then(|()| out.flush());
+}
+
+/// Reads a recording; `None` when the user interrupts that.
+fn read(
+    mut recording: Recording,
+    is_interrupted: impl Fn() -> bool,
+) -> Option<anyhow::Result<SummaryAnalysis>> {
     let mut analysis = SummaryAnalysis::default();
-    let read = Recording::just_written(path).read(&mut |item| {
+    let read = recording.read(&mut |item| {
         if is_interrupted() {
             return Err(io::ErrorKind::Interrupted.into());
         }
@@ -100,8 +116,19 @@ fn read(path: &Path, is_interrupted: impl Fn() -> bool) -> Option<anyhow::Result
     (read.is_ok() || !is_interrupted()).then(|| read.map(|_| analysis))
 }
 
-/// Says which files there are. They may be too many and too large to read them all for a summary.
-fn tell_series(args: &RecordArgs, finished: &Finished, done: &Done) {
+/// Says which files there are, below the summary of those that are kept, where these are not too large to read them all for it.
+fn tell_series(args: &RecordArgs, finished: &Finished, done: &Done, stop: &Stop, before: usize) {
+    if finished.bytes <= SHORT_SERIES {
+        let is_interrupted = impatience("all files are complete", stop, before);
+        match read(Recording::of_these(done.kept.clone()), is_interrupted) {
+            Some(Ok(analysis)) => show(analysis),
+            Some(Err(error)) => {
+                say!("isotherm: what was written cannot be read back:");
+                crate::tell(&error);
+            }
+            None => {}
+        }
+    }
     let bytes = format_size(finished.bytes);
     let (first, last) = (done.first.display(), done.last.display());
     match done.files {

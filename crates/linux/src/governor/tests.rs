@@ -133,8 +133,15 @@ fn what_observers_spend_keeps_within_the_ceiling() {
         (ticks, spent) = (ticks + ticked, spent + took + Duration::from_millis(4));
     }
     let share = spent.as_secs_f64() / 60.0;
-    assert!(share < 0.0108, "{share}");
+    assert!(share < 0.0101, "{share}");
     assert!(ticks > 60 * 20, "{ticks} ticks");
+    // What is no longer taken goes into monitoring.
+    for _ in 0..20 {
+        run(&mut governor, 1, &mut now, &mut cpu, Duration::from_micros(60));
+        governor.charge(Duration::ZERO);
+    }
+    let (_, spent) = run(&mut governor, 20, &mut now, &mut cpu, Duration::from_micros(60));
+    assert!((0.0092..0.0101).contains(&(spent.as_secs_f64() / 20.0)), "{spent:?}");
 }
 
 #[test]

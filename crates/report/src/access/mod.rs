@@ -332,6 +332,7 @@ impl AccessAnalysis {
             };
             Some(row)
         };
+        rows.alone = targets.len() <= 1;
         for (id, region) in regions() {
             if let Some(row) = row(id, region) {
                 rows.take(row, region, &self.space);

@@ -19,6 +19,8 @@ pub(super) struct Rows {
     pattern: Pattern,
     /// What shares of a rate refer to, Hz.
     pub ceiling_hz: f64,
+    /// All are of one target, so that nothing is to be put together and no region kept for that.
+    pub alone: bool,
     /// Those that fit.
     pub shown: Vec<AccessRegion>,
     /// Sums over the others.
@@ -35,7 +37,7 @@ impl Rows {
         let sought = Sought::new(&pattern.mapping);
         let stretches = (!pattern.addresses.is_empty()).then(BTreeMap::new);
         let (shown, hidden, groups) = (Vec::new(), Adding::new(0.0), BTreeMap::new());
-        Self { pattern, ceiling_hz: 0.0, shown, hidden, groups, sought, stretches }
+        Self { pattern, ceiling_hz: 0.0, alone: false, shown, hidden, groups, sought, stretches }
     }
 
     /// Shares of a rate refer to this. To be called before the first region is taken.
@@ -54,11 +56,11 @@ impl Rows {
             self.look_where(&row);
         }
         if !self.pattern.matches(&row, self.ceiling_hz) {
-            self.hidden.push(&row, region, space);
+            self.hidden.push(&row, (!self.alone).then_some((region, space)));
             return;
         }
         let group = self.groups.entry(row.target).or_insert_with(|| Adding::new(self.ceiling_hz));
-        group.push(&row, region, space);
+        group.push(&row, (!self.alone).then_some((region, space)));
         self.shown.push(row);
     }
 
@@ -100,7 +102,8 @@ impl Adding {
         Self { plain: Sum::new(ceiling_hz), sum: Sum::new(ceiling_hz), targets: Vec::new() }
     }
 
-    pub(super) fn push(&mut self, row: &AccessRegion, region: &RegionSnapshot, space: &Space) {
+    /// Adds a row; `shared`: its region, where others may map the same memory.
+    pub(super) fn push(&mut self, row: &AccessRegion, shared: Option<(&RegionSnapshot, &Space)>) {
         self.sum.count(row);
         self.plain.count(row);
         self.plain.add(
@@ -109,6 +112,7 @@ impl Adding {
             row.seen,
             row.resident.map(|bytes| bytes.min(row.size)),
         );
+        let Some((region, space)) = shared else { return };
         let target = TargetId(row.target);
         // In a group of its own there is nothing to put together; nor where mappings changed since.
         if is_object(target) || space.mapped(target, region).is_none() {

@@ -62,6 +62,10 @@ const MIN_RATE_CHANGE: f64 = 0.25;
 /// recordings of 10 s whose budget was cut: with 14 % unknown the rates of one program read 27 and 50 Hz.
 const RATED_UNKNOWN: f64 = 0.05;
 
+/// So much of what more is unknown on the side that has less may be what it lacks: all of it, and as much again for what is
+/// unknown is not known exactly either.
+const LACKED: f64 = 2.0;
+
 /// What is tested holds at least so much of the working set of a side, bytes and as a share. In smaller ones a page or two of
 /// a library decide.
 const TESTED: (f64, f64) = (1024.0 * 1024.0, 0.05);
@@ -117,6 +121,9 @@ pub struct Change {
     pub outcome: Outcome,
     /// In words: `grew by 10.2 % (p = 0.004)`, `no significant difference`.
     pub verdict: String,
+    /// Nothing seems to have changed, whatever else may be.
+    #[serde(skip)]
+    alike: bool,
 }
 
 /// Memory on both sides.
@@ -140,6 +147,14 @@ pub struct DiffRow {
     pub unknown_a: f64,
     /// Of the second side.
     pub unknown_b: f64,
+}
+
+impl DiffRow {
+    /// Whether it seems to have changed, and nobody can say. What of a mapping is unknown while it seems the same is a matter of
+    /// its own line: whether it is much is seen of all memory.
+    fn is_in_doubt(&self) -> bool {
+        self.working_set.outcome == Outcome::Unclear && !self.working_set.alike
+    }
 }
 
 /// A recording that was compared.
@@ -187,7 +202,11 @@ pub fn compare(a: Vec<(String, Profile)>, b: Vec<(String, Profile)>, options: &D
     let runs: Vec<RunProfile> =
         a.into_iter().chain(b).map(|(_, profile)| profile.finish(options.settle_s)).collect();
     let list = matched(&runs);
-    let mut rows = vec![all_of(&runs, nr_a)];
+    let mut all = all_of(&runs, nr_a);
+    for (run, unknown) in all.ws.a.iter_mut().chain(&mut all.ws.b).zip(unknown_of(&list, &runs)) {
+        run.unknown = unknown;
+    }
+    let mut rows = vec![all];
     rows.extend(list.iter().map(|one| row(one, &runs, nr_a)));
     let least = TESTED.0.max(TESTED.1 * rows[0].ws.means().0.max(rows[0].ws.means().1));
     let (mut ws, mut rates) = (Vec::new(), Vec::new());
@@ -232,7 +251,7 @@ pub fn compare(a: Vec<(String, Profile)>, b: Vec<(String, Profile)>, options: &D
     let b = compared.split_off(nr_a);
     let differs = |row: &DiffRow| row.working_set.significant || row.rate_hz.significant;
     let significant = differs(&total) || done.iter().any(differs);
-    let unclear = std::iter::once(&total).chain(&done).any(|row| row.working_set.outcome == Outcome::Unclear);
+    let unclear = total.working_set.outcome == Outcome::Unclear || done.iter().any(DiffRow::is_in_doubt);
     let outcome = match (significant, unclear) {
         (true, _) => Outcome::Different,
         (false, true) => Outcome::Unclear,
@@ -277,7 +296,7 @@ fn verdict(total: &DiffRow, rows: &[DiffRow]) -> String {
         let why = total.working_set.verdict.trim_start_matches("unclear: ");
         return format!("unclear whether the working set differs: {why}");
     }
-    match rows.iter().filter(|row| row.working_set.outcome == Outcome::Unclear).count() {
+    match rows.iter().filter(|row| row.is_in_doubt()).count() {
         0 => total.working_set.none(),
         n => format!("unclear whether the working set of {} differs", number(n)),
     }
@@ -338,6 +357,19 @@ fn row(one: &Matched, runs: &[RunProfile], nr_a: usize) -> Draft {
     }
 }
 
+/// What is unknown in each recording of memory that was seen in some. What none can see (locked memory, say) is in no working set
+/// that is compared.
+fn unknown_of(list: &[Matched], runs: &[RunProfile]) -> Vec<f64> {
+    let areas = |one: &Matched, at: usize| one.of_run[at].map(|i| &runs[at].areas[i]);
+    let is_seen = |one: &&Matched| {
+        (0..runs.len()).filter_map(|at| areas(one, at)).flat_map(|a| &a.blocks).any(|b| b.seen > 0.0)
+    };
+    let seen: Vec<&Matched> = list.iter().filter(is_seen).collect();
+    let mean = |blocks: &[Sums]| blocks.iter().map(|b| b.unknown).sum::<f64>() / blocks.len().max(1) as f64;
+    let of_run = |at| seen.iter().filter_map(|one| areas(one, at)).map(|a| mean(&a.blocks)).sum();
+    (0..runs.len()).map(of_run).collect()
+}
+
 /// All memory of each recording.
 fn all_of(runs: &[RunProfile], nr_a: usize) -> Draft {
     let blocks: Vec<Vec<Sums>> = runs
@@ -355,19 +387,20 @@ fn all_of(runs: &[RunProfile], nr_a: usize) -> Draft {
 
 fn draft(blocks: &[Vec<Sums>], runs: &[RunProfile], nr_a: usize) -> Draft {
     let middle_of = |blocks: &[Sums], of: fn(&Sums) -> f64| {
-        Run { blocks: blocks.iter().map(of).collect(), late: 0.0 }.mean()
+        Run { blocks: blocks.iter().map(of).collect(), ..Run::default() }.mean()
     };
     let ws_late = |blocks: &[Sums]| {
         let (ws, slope) = (middle_of(blocks, |s| s.ws), middle_of(blocks, |s| s.slope));
         LATE_LOOKS + LATE_SPEED * if ws > 0.0 { slope / ws } else { 0.0 }
     };
-    let sides = |of: fn(&Sums) -> f64, late: &dyn Fn(&[Sums]) -> f64| {
+    let sides = |of: fn(&Sums) -> f64, late: &dyn Fn(&[Sums]) -> f64, unknown: &dyn Fn(&[Sums]) -> f64| {
         let mut a: Vec<Run> = blocks
             .iter()
             .zip(runs)
             .map(|(blocks, run)| Run {
                 blocks: blocks.iter().map(of).collect(),
                 late: (run.missed - MISSED).max(0.0) * late(blocks),
+                unknown: unknown(blocks),
             })
             .collect();
         let b = a.split_off(nr_a);
@@ -378,9 +411,9 @@ fn draft(blocks: &[Vec<Sums>], runs: &[RunProfile], nr_a: usize) -> Draft {
         object: false,
         mapping: String::new(),
         sizes: (0, 0),
-        ws: sides(|s| s.ws, &ws_late),
-        rate: sides(|s| if s.ws > 0.0 { s.heat / s.ws } else { 0.0 }, &|_| LATE_RATES),
-        unknown: sides(|s| s.unknown, &|_| 0.0).means(),
+        ws: sides(|s| s.ws, &ws_late, &|blocks| middle_of(blocks, |s| s.unknown)),
+        rate: sides(|s| if s.ws > 0.0 { s.heat / s.ws } else { 0.0 }, &|_| LATE_RATES, &|_| 0.0),
+        unknown: sides(|s| s.unknown, &|_| 0.0, &|_| 0.0).means(),
         ws_test: None,
         rate_test: None,
     }
@@ -390,38 +423,44 @@ impl Draft {
     fn finish(self, corrected: &[Vec<f64>; 2], options: &DiffOptions) -> DiffRow {
         // What one test alone would need among all: Bonferroni's, the hardest of Holm's steps.
         let found = |test: Option<(Test, usize)>, corrected: &[f64], part: f64| {
-            test.map(|(test, at)| {
-                (corrected[at], test.detectable(part * options.level / corrected.len() as f64))
+            test.map(|(test, at)| Found {
+                p: corrected[at],
+                detectable: test.detectable(part * options.level / corrected.len() as f64),
+                by_unknown: test.by_unknown,
             })
         };
         let ws_found = found(self.ws_test, &corrected[0], WS_PART);
         let rate_found = found(self.rate_test, &corrected[1], 1.0 - WS_PART);
         let (ws_a, ws_b) = self.ws.means();
-        let unknown = (self.unknown.0 - self.unknown.1).abs();
         let ws_unit = |bytes: f64| format_size(bytes.round() as u64);
-        let working_set =
-            Change::of(ws_a, ws_b, ws_found, (options.level, options.min_change), ws_unit, |c| {
-                // It need not all have been in use, but much of it may.
-                if 2.0 * unknown >= (ws_a - ws_b).abs() {
-                    return Err(format!("unclear: {} more unknown on one side", format_size(unknown as u64)));
-                }
-                Ok(match c {
-                    Some(share) if share >= 0.0 => format!("grew by {}", percent(share)),
-                    Some(share) => format!("shrank by {}", percent(-share)),
-                    None => "only in B".to_owned(),
-                })
-            });
+        let more_unknown =
+            |bytes: f64| Err(format!("unclear: {} more unknown on one side", format_size(bytes as u64)));
+        // What is unknown on the side that has less may be what it lacks.
+        let (of_less, of_more) = if ws_a < ws_b { self.unknown } else { (self.unknown.1, self.unknown.0) };
+        let most = self.unknown.0.max(self.unknown.1);
+        let limits = Limits { level: options.level, least: options.min_change, unknown: most };
+        let working_set = Change::of(ws_a, ws_b, ws_found, &limits, ws_unit, |c| {
+            if LACKED * (of_less - of_more) >= (ws_a - ws_b).abs() {
+                return more_unknown(of_less - of_more);
+            }
+            Ok(match c {
+                Some(share) if share >= 0.0 => format!("grew by {}", percent(share)),
+                Some(share) => format!("shrank by {}", percent(-share)),
+                None => "only in B".to_owned(),
+            })
+        });
         let (rate_a, rate_b) = self.rate.means();
-        let rate_hz =
-            Change::of(rate_a, rate_b, rate_found, (options.level, MIN_RATE_CHANGE), format_rate, |c| {
-                // A monitor that lost sight of part of it looked at the rest less often, too.
-                if unknown >= RATED_UNKNOWN * ws_a.max(ws_b) {
-                    return Err(format!("unclear: {} more unknown on one side", format_size(unknown as u64)));
-                }
-                let word = if rate_b > rate_a { "hotter" } else { "colder" };
-                let by = c.map_or_else(String::new, |share| format!(" by {}", percent(share.abs())));
-                Ok(format!("got {word}{by}, {} to {}", format_rate(rate_a), format_rate(rate_b)))
-            });
+        let limits = Limits { least: MIN_RATE_CHANGE, ..limits };
+        let rate_hz = Change::of(rate_a, rate_b, rate_found, &limits, format_rate, |c| {
+            // A monitor that lost sight of part of it looked at the rest less often, too.
+            let more = (of_less - of_more).abs();
+            if more >= RATED_UNKNOWN * ws_a.max(ws_b) {
+                return more_unknown(more);
+            }
+            let word = if rate_b > rate_a { "hotter" } else { "colder" };
+            let by = c.map_or_else(String::new, |share| format!(" by {}", percent(share.abs())));
+            Ok(format!("got {word}{by}, {} to {}", format_rate(rate_a), format_rate(rate_b)))
+        });
         DiffRow {
             program: self.program,
             object: self.object,
@@ -440,20 +479,40 @@ fn percent(share: f64) -> String {
     format!("{} %", significant(share * 100.0, 3))
 }
 
+/// What came out for one figure among all.
+#[derive(Clone, Copy)]
+struct Found {
+    /// Probability, corrected.
+    p: f64,
+    /// The smallest difference that would have been one.
+    detectable: f64,
+    /// How much of what hides smaller ones is memory that is unknown, as a share.
+    by_unknown: f64,
+}
+
+/// What a difference has to be.
+struct Limits {
+    level: f64,
+    /// As a share.
+    least: f64,
+    /// Bytes unknown on the side with more of them.
+    unknown: f64,
+}
+
 impl Change {
-    /// `found`: probability, and the smallest difference that noise would not hide. `unit` puts such a difference into words where
-    /// it is no share of the first side; `say` what differs, or why it is none.
+    /// `unit` puts a difference into words where it is no share of the first side; `say` what differs, or why it is none.
     fn of(
         a: f64,
         b: f64,
-        found: Option<(f64, f64)>,
-        (level, least): (f64, f64),
+        found: Option<Found>,
+        limits: &Limits,
         unit: impl Fn(f64) -> String,
         say: impl FnOnce(Option<f64>) -> Result<String, String>,
     ) -> Self {
         let change = (a > 0.0).then(|| b / a - 1.0);
         let mean = f64::midpoint(a, b);
-        let difference = found.map(|(_, difference)| difference);
+        let Limits { level, least, unknown } = *limits;
+        let difference = found.map(|found| found.detectable);
         // On the scale of what stands beside it.
         let detectable = difference.filter(|_| a > 0.0).map(|difference| difference / a);
         // A share of the larger, so that it does not matter which side is which.
@@ -461,28 +520,36 @@ impl Change {
         let same = |verdict: &str| (Outcome::Same, verdict.to_owned());
         let blind = difference.filter(|difference| *difference > BLIND * least * mean);
         let hidden = |difference| detectable.map_or_else(|| unit(difference), percent);
+        // That figures are alike says nothing of what was not seen.
+        let unseen = found.is_some_and(|found| found.by_unknown > 0.5);
+        let by_unknown = |difference| {
+            let all = format_size(unknown as u64);
+            (Outcome::Unclear, format!("unclear: {all} unknown hide what is below {}", hidden(difference)))
+        };
         let (outcome, verdict) = match found {
             None => same("too little to compare"),
             // Nothing seems to have changed; how much might have all the same is said with it.
             Some(_) if small => match blind {
+                Some(difference) if unseen => by_unknown(difference),
                 Some(difference) => {
                     same(&format!("{NONE} (noise hides what is below {})", hidden(difference)))
                 }
                 None => same(NONE),
             },
-            Some((p, _)) if p >= level => match blind {
+            Some(found) if found.p >= level => match blind {
+                Some(difference) if unseen => by_unknown(difference),
                 Some(difference) => {
                     (Outcome::Unclear, format!("unclear: noise hides what is below {}", hidden(difference)))
                 }
                 None => same(NONE),
             },
-            Some((p, _)) => match say(change) {
-                Ok(verdict) => (Outcome::Different, format!("{verdict} ({})", p_text(p))),
+            Some(found) => match say(change) {
+                Ok(verdict) => (Outcome::Different, format!("{verdict} ({})", p_text(found.p))),
                 Err(why) => (Outcome::Unclear, why),
             },
         };
         let significant = outcome == Outcome::Different;
-        Self { a, b, change, p: found.map(|f| f.0), detectable, significant, outcome, verdict }
+        Self { a, b, change, p: found.map(|f| f.p), detectable, significant, outcome, verdict, alike: small }
     }
 
     /// Of all memory: that no difference was found says something only where one could have been.

@@ -51,7 +51,7 @@ const MOST: usize = 4096;
 const WIDEST_GAP: u64 = 1 << 30;
 
 /// Segments that a snapshot is reduced to before it is laid over others: many more than a slice has.
-const MOST_AT_ONCE: usize = 1 << 16;
+const MOST_AT_ONCE: usize = 1 << 15;
 
 /// What was seen in a part of the recording.
 #[derive(Clone, Debug)]

@@ -7,34 +7,25 @@
 //! Each field is copied with the room that it lies in ([`Text`]), whatever stands behind its end; the next field covers that.
 //! A copy whose length the compiler knows is a move or two, any other is a call, and calls were most of the work.
 
+use super::chunk::{CHUNK, Chunk, MORE, TakeChunk};
 use crate::rate::{BP, RateScale};
 use isotherm_damon::RegionSnapshot;
 use std::io::{self, Write};
 
-/// Text that is handed on at once.
-const CHUNK: usize = 64 << 10;
 /// Two times of at most 19 characters, a target of 20, and spaces.
 const HEAD: usize = 64;
 /// More than the longest line and what is copied behind its last field.
-const LINE: usize = 320;
+const LINE: usize = MORE;
 
 /// Formats the regions of a snapshot.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Lines {
-    out: Box<[u8]>,
     /// Times, and behind them the target.
     head: Text<HEAD>,
     times: usize,
     /// The highest count, with spaces.
     max: Text<16>,
     scale: Option<RateScale>,
-}
-
-impl Default for Lines {
-    fn default() -> Self {
-        let out = vec![0; CHUNK + LINE].into_boxed_slice();
-        Self { out, head: Text::default(), times: 0, max: Text::default(), scale: None }
-    }
 }
 
 impl Lines {
@@ -50,12 +41,20 @@ impl Lines {
     }
 
     /// Writes the regions of a target, a line each.
-    pub fn target(&mut self, id: u64, regions: &[RegionSnapshot], out: &mut impl Write) -> io::Result<()> {
+    pub fn target(
+        &mut self,
+        id: u64,
+        regions: &[RegionSnapshot],
+        chunk: &mut Chunk,
+        out: &mut impl TakeChunk,
+    ) -> io::Result<()> {
         self.head.len = self.times;
         let _ = write!(self.head, "{id} ");
-        let mut len = 0;
         for r in regions {
-            let mut line = Line { room: &mut self.out[len..len + LINE], len: 0 };
+            if chunk.len >= CHUNK {
+                out.take_chunk(chunk)?;
+            }
+            let mut line = Line { room: &mut chunk.room[chunk.len..][..LINE], len: 0 };
             line.whole(&self.head);
             line.address(r.range.start);
             line.address(r.range.end);
@@ -74,13 +73,9 @@ impl Lines {
             } else {
                 line.observed(r);
             }
-            len += line.len;
-            if len >= CHUNK {
-                out.write_all(&self.out[..len])?;
-                len = 0;
-            }
+            chunk.len += line.len;
         }
-        out.write_all(&self.out[..len])
+        Ok(())
     }
 }
 
@@ -270,6 +265,7 @@ mod tests {
             ),
         ) {
             let (mut lines, mut out, mut expected) = (Lines::default(), Vec::new(), String::new());
+            let mut chunk = Chunk::default();
             for (start_ns, length, sample, max, regions) in &snapshots {
                 let snapshot = Snapshot {
                     start_ns: *start_ns,
@@ -283,12 +279,13 @@ mod tests {
                 let (from, to) = (from as f64 / 1e9, to as f64 / 1e9);
                 lines.begin(from, to, snapshot.max_nr_accesses, scale);
                 for id in [7, u64::MAX] {
-                    lines.target(id, regions, &mut out).unwrap();
+                    lines.target(id, regions, &mut chunk, &mut out).unwrap();
                     for r in regions {
                         expected += &plain(from, to, id, snapshot.max_nr_accesses, scale, r);
                     }
                 }
             }
+            out.take_chunk(&mut chunk).unwrap();
             prop_assert_eq!(String::from_utf8(out).unwrap(), expected);
         }
     }
