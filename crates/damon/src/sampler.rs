@@ -31,7 +31,7 @@ pub struct Allowance {
     pub asked_per_aggr: usize,
 }
 
-/// As measured where nothing else is known: a prepare costs 10 us, and a sweep, which flushes nothing, 45 ns a page of anonymous
+/// As measured where nothing else is known: a prepare of a page costs 10 us, and a sweep, which flushes nothing, 45 ns a page of anonymous
 /// memory, 70 ns of shared.
 const SWEPT_A_PREPARE: usize = 220;
 

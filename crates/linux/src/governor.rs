@@ -107,6 +107,8 @@ pub(crate) struct Governor {
     put_aside: f64,
     /// Up to when what others took is paid.
     charged_ns: u64,
+    /// What was charged since and not counted yet, ns.
+    uncounted: f64,
     /// What was overspent and is paid back slowly, ns.
     deficit: f64,
     /// What starting cost and is paid back more slowly, ns.
@@ -147,6 +149,7 @@ impl Governor {
             beside_s: 0.0,
             put_aside: 0.0,
             charged_ns: 0,
+            uncounted: 0.0,
             deficit: 0.0,
             start_deficit: 0.0,
             last_wall_ns: 0,
@@ -209,17 +212,28 @@ impl Governor {
     }
 
     /// Takes off what other threads spent on what this one made. What that leaves too little for the next ticks adds to the deficit.
+    /// It is learnt how much that is all the time.
     pub(crate) fn charge(&mut self, cpu: Duration) {
+        if self.share.is_some() {
+            let seconds = self.last_wall_ns.saturating_sub(self.charged_ns) as f64 / 1e9;
+            let whole = self.uncounted + cpu.as_nanos() as f64;
+            if self.charged_ns > 0 && seconds > 0.0 {
+                self.beside_s = (self.beside_s + seconds).min(BESIDE_S.max(seconds));
+                self.beside += (whole / seconds - self.beside) * seconds / self.beside_s;
+            }
+            // Of two at one moment the second one counts with the next.
+            self.uncounted = if self.charged_ns > 0 && seconds <= 0.0 { whole } else { 0.0 };
+            self.charged_ns = self.last_wall_ns;
+        }
+        self.charge_once(cpu);
+    }
+
+    /// The same for what need not come again.
+    pub(crate) fn charge_once(&mut self, cpu: Duration) {
         if self.share.is_some() {
             let kept =
                 self.tokens.min(self.kept().max(self.share.unwrap_or(0.0) * 1e9 * HOLDS * KEPT_FOR_ENDS));
             let cpu = cpu.as_nanos() as f64;
-            let seconds = self.last_wall_ns.saturating_sub(self.charged_ns) as f64 / 1e9;
-            if self.charged_ns > 0 && seconds > 0.0 {
-                self.beside_s = (self.beside_s + seconds).min(BESIDE_S.max(seconds));
-                self.beside += (cpu / seconds - self.beside) * seconds / self.beside_s;
-            }
-            self.charged_ns = self.last_wall_ns;
             let covered = cpu.min(self.put_aside);
             self.put_aside -= covered;
             self.tokens -= cpu - covered;
@@ -307,7 +321,13 @@ impl Governor {
     /// Part of the budget that does not pay back.
     fn kept_of_budget(&self) -> f64 {
         let of_start = if self.start_deficit > 0.0 { START_PAID_BACK } else { 0.0 };
-        1.0 - self.paid_back() - of_start
+        (1.0 - self.paid_back() - of_start) * (1.0 - self.part_beside())
+    }
+
+    /// ... and part of it that is put aside for what others take, first.
+    fn part_beside(&self) -> f64 {
+        let Some(share) = self.share.filter(|_| self.put_aside < self.beside * BESIDE_S) else { return 0.0 };
+        (self.beside / (earned(share) * 1e9)).min(MOST_BESIDE)
     }
 
     /// Part of the budget that pays back what was overspent: the more that is, the more, and all of it past what may be.

@@ -420,7 +420,7 @@ impl<O: LiveOperations, S: SamplerOf<O>> Source for MonitorSource<O, S> {
         // Of many targets all wait for each other anyway, and what reading takes is most of what there is to do.
         if !self.governor.has_many() {
             self.governor.leave_out(cpu);
-            self.governor.charge(cpu);
+            self.governor.charge_once(cpu);
         }
     }
 

@@ -329,7 +329,8 @@ impl Cell {
                 // Where each goes by itself, some of those that are left would have come: they are others.
                 let each_for_itself = Shown::runs(self.opened, self.opened & !left) >= tuning.run;
                 let missing = pages(left) * before.rate() * length;
-                let are_others = is_rest && shown == 0 && each_for_itself && missing > tuning.missing;
+                let are_others =
+                    is_rest && !self.shared && shown == 0 && each_for_itself && missing > tuning.missing;
                 let verdict = if are_others { Verdict::Silent } else { verdict };
                 let verdict = match verdict {
                     // Nothing was seen of those that were accessed: they are the ones that are, and are to be watched again.

@@ -258,6 +258,10 @@ impl Watched {
         }
         self.dirty = true;
         self.was_swept_anew = anew;
+        if kind == Sweep::All {
+            let cells = self.blocks.iter_mut().flat_map(Block::used);
+            self.left_by_sweep = cells.filter(|cell| cell.state == State::Unseen).count();
+        }
         true
     }
 }

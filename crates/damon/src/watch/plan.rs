@@ -8,7 +8,7 @@ use super::sweep::{longest, price_of_sweep};
 use super::target::{At, CELL_SIZE};
 use super::tuning::{PAGES_A_CLEAR, PAGES_A_RANGE};
 use super::{Stretch, Watch, Watched};
-use crate::{AddrRange, BlockOperations, Step, TargetId};
+use crate::{AddrRange, BlockOperations, Step, Sweep, TargetId};
 use alloc::vec::Vec;
 
 /// Of a stretch of no more than that, checks are of whole cells until it is known which of their pages are accessed.
@@ -169,9 +169,7 @@ impl Watch {
         let mut all: Vec<Candidate> = Vec::new();
         let mut left = most.saturating_mul(PAGES_A_CLEAR);
         for target in self.targets.iter().filter(|t| t.is_hot && !t.activity.is_still()) {
-            // A huge page has one entry.
-            let is_huge = 2 * target.blocks.iter().filter(|b| b.huge).count() > target.blocks.len();
-            let pages = PAGES_A_RANGE + if is_huge { 1 } else { tuning.check_pages as usize };
+            let pages = PAGES_A_RANGE + target.entries_a_cell().min(tuning.check_pages as usize);
             for stretch in target.stretches.iter().filter(|s| s.is_hot(&tuning) && s.own > 0) {
                 let unsettled =
                     stretch.evidence.floor || stretch.suspect || stretch.places.doubtful || is_thin(stretch);
@@ -237,7 +235,11 @@ impl Watch {
                 longest = longest.max(length.max(1));
             }
         }
-        let price = (most.saturating_mul(PAGES_A_CLEAR) - left).div_ceil(PAGES_A_CLEAR);
+        let mut checked: Vec<TargetId> = self.checks.iter().map(|(id, _)| *id).collect();
+        checked.dedup();
+        let others = checked.len().saturating_sub(1);
+        let price = (most.saturating_mul(PAGES_A_CLEAR) - left).div_ceil(PAGES_A_CLEAR)
+            + others.saturating_mul(step.allowance.prepares_a_call);
         // At any moment where all windows are short: a program whose rhythm divides the aggregation is to be met at each of its points.
         // Long ones begin early, so that most end within the aggregation.
         let samples = u64::from(step.attrs.max_nr_accesses());
@@ -336,6 +338,7 @@ impl Watch {
             if of(target).is_empty() {
                 continue;
             }
+            let entries = target.entries_a_cell();
             let mut waiting = of(target).take();
             let mut last = None;
             let mut cells: Vec<At> = Vec::new();
@@ -346,7 +349,7 @@ impl Watch {
                 };
                 let next = target.stretches.partition_point(|s| s.range.end <= *addr);
                 if edges && matches!(cell.state, State::Unseen | State::Lit) {
-                    if price_of_cells(cells.len()) >= rest {
+                    if price_of_cells(cells.len(), entries) >= rest {
                         return true;
                     }
                     last = Some(*addr);
@@ -364,7 +367,7 @@ impl Watch {
                 if !beside && (!lit || in_heat) {
                     return false;
                 }
-                if price_of_cells(cells.len()) >= rest {
+                if price_of_cells(cells.len(), entries) >= rest {
                     return true;
                 }
                 last = Some(*addr);
@@ -373,7 +376,10 @@ impl Watch {
             });
             step.tally.prepares_cut += waiting.len() as u64;
             of(target).put_back(waiting, last);
-            rest = rest.saturating_sub(price_of_cells(cells.len()));
+            rest = rest.saturating_sub(price_of_cells(cells.len(), entries));
+            if !cells.is_empty() {
+                rest = rest.saturating_sub(another_call(count, target, step));
+            }
             target.chosen.append(&mut cells);
         }
         rest
@@ -423,8 +429,8 @@ impl Watch {
         }
         target.mappings = step.ops.mappings(target.id);
         let unseen = target.census.unseen;
-        // By the block, a cell costs a fifth of what it costs by itself.
-        let whole = price_by_blocks(target.blocks.len(), unseen);
+        // Those that lie together cost less than each by itself.
+        let whole = price_by_blocks(target, unseen);
         let swept = price_of_sweep(target, kind, step);
         // Of many targets a few clears of each would tell little of any: all of one now, and of the next one later.
         let may_borrow = count >= self.tuning.many && self.borrowed == 0;
@@ -435,7 +441,7 @@ impl Watch {
             && swept < whole
             && target.census.lit * 4 < unseen
             // Another one would leave the same.
-            && unseen > 2 * target.left_by_sweep
+            && (kind != Sweep::All || unseen > 2 * target.left_by_sweep)
             && target.entries(kind) <= self.tuning.longest_sweep;
         let soon = swept <= step.allowance.prepares_per_aggr.saturating_mul(self.tuning.soon)
             && 2 * looks <= step.attrs.max_nr_regions
@@ -445,6 +451,7 @@ impl Watch {
             target.put_off += 1;
             return rest;
         }
+        let entries = target.entries_a_cell();
         target.put_off = 0;
         target.had_its_turn = true;
         if is_best && fits {
@@ -452,14 +459,13 @@ impl Watch {
             let before = step.allowance.prepares;
             if target.sweep(step, kind, false, longest(step, count, &self.tuning), &self.tuning) {
                 target.take_census(step.now, &self.tuning);
-                target.left_by_sweep = target.census.unseen;
                 let spent = before.saturating_sub(step.allowance.prepares);
                 self.borrowed += spent.saturating_sub(rest);
                 return rest.saturating_sub(spent);
             }
         }
-        let most = if whole <= rest { unseen } else { cells_for(rest).max(1) };
-        rest = rest.saturating_sub(whole);
+        let most = if whole <= rest { unseen } else { cells_for(rest, entries).max(1) };
+        rest = rest.saturating_sub(whole + another_call(count, target, step));
         // What a fork shares cannot be cleared but by a sweep: what is likely its own comes first, but never keeps other memory from
         // being seen. Where there is none of it, nothing is gone through in vain.
         let writable = target.census.unseen_writable.min(unseen);
@@ -481,12 +487,13 @@ impl Watch {
     fn watch_the_forgotten<O: BlockOperations>(&mut self, step: &mut Step<'_, O>, mut rest: usize) -> usize {
         let (now, tuning, count) = (step.now, self.tuning, self.targets.len());
         for _ in 0..count {
-            let most = cells_for(rest);
+            self.forgotten_turn = (self.forgotten_turn + 1) % count;
+            let Some(target) = self.targets.get_mut(self.forgotten_turn) else { break };
+            let entries = target.entries_a_cell();
+            let most = cells_for(rest, entries);
             if most == 0 {
                 break;
             }
-            self.forgotten_turn = (self.forgotten_turn + 1) % count;
-            let Some(target) = self.targets.get_mut(self.forgotten_turn) else { break };
             // To find none takes time in proportion to what there is.
             if target.activity.is_still() || now < target.none_forgotten_until {
                 continue;
@@ -501,7 +508,10 @@ impl Watch {
             if chosen.len() < most {
                 target.none_forgotten_until = now + tuning.forgotten;
             }
-            rest = rest.saturating_sub(price_of_cells(chosen.len()));
+            rest = rest.saturating_sub(price_of_cells(chosen.len(), entries));
+            if !chosen.is_empty() {
+                rest = rest.saturating_sub(another_call(count, target, step));
+            }
             target.chosen.extend(chosen);
         }
         rest
@@ -539,17 +549,22 @@ pub(crate) const fn price_of(ranges: usize, entries: usize) -> usize {
     (ranges * PAGES_A_RANGE + entries).div_ceil(PAGES_A_CLEAR)
 }
 
-/// So many cells, each by itself.
-const fn price_of_cells(cells: usize) -> usize {
-    price_of(cells, 64 * cells)
+/// Of several targets each takes a call of its own, once.
+fn another_call<O>(targets: usize, target: &Watched, step: &Step<'_, O>) -> usize {
+    if targets > 1 && target.chosen.is_empty() { step.allowance.prepares_a_call } else { 0 }
+}
+
+/// So many cells of so many entries, each by itself.
+const fn price_of_cells(cells: usize, entries: usize) -> usize {
+    price_of(cells, cells * entries)
 }
 
 /// How many cells that pays.
-const fn cells_for(prepares: usize) -> usize {
-    prepares * PAGES_A_CLEAR / (PAGES_A_RANGE + 64)
+const fn cells_for(prepares: usize, entries: usize) -> usize {
+    prepares * PAGES_A_CLEAR / (PAGES_A_RANGE + entries)
 }
 
-/// Cells that lie together, in so many blocks.
-pub(super) fn price_by_blocks(blocks: usize, cells: usize) -> usize {
-    price_of(blocks.min(cells), 64 * cells)
+/// Cells that lie together, in a target's blocks.
+pub(super) fn price_by_blocks(target: &Watched, cells: usize) -> usize {
+    price_of(target.blocks.len().min(cells), cells * target.entries_a_cell())
 }

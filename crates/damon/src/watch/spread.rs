@@ -32,7 +32,8 @@ pub(super) fn spread_results(target: &mut Watched, now: u64, longest: u64, tunin
             stretch.suspect = false;
             changed = true;
             stretch.places.clear();
-            let is_covered = mine.len() * tuning.checks_cover >= stretch.own as usize;
+            let Showed { hits, silent } = Showed::by(mine, stretch, tuning);
+            let is_covered = hits == 0 && silent * tuning.checks_cover >= stretch.own as usize;
             let exposure = is_covered.then(|| mean(mine.iter().map(|(_, w)| w.length)));
             for_cells(&mut target.blocks, stretch.range, |_, cell| {
                 if cell.state == State::Lit {

@@ -111,6 +111,8 @@ pub(super) struct Census {
     pub lit_shared: usize,
     /// Showed any access, of those above.
     pub touched: usize,
+    /// Blocks that are one huge page.
+    pub huge: usize,
     /// Entries of page tables present.
     pub present: usize,
     /// Those of them in cells that are writable.
@@ -191,7 +193,7 @@ pub(super) struct Watched {
     pub retried: u64,
     /// When it was last swept.
     pub swept: u64,
-    /// Cells that the last sweep left unseen: they were accessed again before it was looked, or it does not clear them.
+    /// Cells that sweeps of all kinds of memory leave unseen: they were accessed again before it was looked, or sweeps do not clear them.
     pub left_by_sweep: usize,
     /// All of it was, and not all was looked at since.
     pub was_swept_anew: bool,
@@ -201,6 +203,11 @@ impl Watched {
     /// It may access something, as far as is known.
     pub fn runs(&self) -> bool {
         !self.is_forgotten && !self.activity.is_still()
+    }
+
+    /// Entries of page tables that most of its cells are.
+    pub fn entries_a_cell(&self) -> usize {
+        if 2 * self.census.huge > self.blocks.len() { 1 } else { 64 }
     }
 
     pub fn new(id: TargetId) -> Self {
@@ -453,6 +460,7 @@ impl Watched {
         let (mut own, mut shared, mut lit_by_sweep) = (0, 0, 0);
         for block in &mut self.blocks {
             let huge = block.huge;
+            census.huge += usize::from(huge);
             for cell in block.used() {
                 if matches!(cell.state, State::Blind(_))
                     && now.saturating_sub(cell.blind_since) >= tuning.retry
@@ -495,6 +503,7 @@ impl Watched {
         }
         census.lit_shared = lit_by_sweep * shared / (own + shared).max(1);
         self.census = census;
+        self.left_by_sweep = self.left_by_sweep.min(census.unseen);
     }
 
     /// Another block each time whose bits are left set and that nothing else is to be seen of: it tells whether others clear them.

@@ -145,8 +145,8 @@ table! {
     asked_less: usize = 4, without 1.0;
     /// Aggregations within which all are asked, whatever it costs: 5 s.
     asked_within: usize = 50, without NEVER;
-    /// Clears that are worth a call of their own: a call costs 40 to 60 us, with the looks before and after, a range some 10.
-    batch: usize = 16, without 1.0;
+    /// Clears that are worth a call of their own: a call costs 60 us, with the looks before and after, and one of these 25.
+    batch: usize = 8, without 1.0;
     /// What this many aggregations give is waited for.
     soon: usize = 10, variants;
     /// As often a sweep is put off, at most: more than twice as often as its price takes to come in.
@@ -255,7 +255,7 @@ table! {
     rest_least: f32 = 1000.0, without 0.0, ms 1;
     /// How often a target that does not run is looked at all the same.
     rest_look: u64 = 30000, without NEVER, ms 1;
-    /// What is set aside for sweeps from the start, in clears: about half of the first second's budget.
+    /// What is set aside for sweeps from the start, in clears: about the first second's budget. With less `zipf` is told worse (`tests/simulated/busy.rs`).
     first_sweeps: usize = 400, without 0.0;
     /// Aggregations' clears that a sweep of a target that was hardly seen may take on credit.
     lent: usize = 120, without 0.0;

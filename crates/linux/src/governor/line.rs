@@ -71,7 +71,7 @@ impl Line {
         let (cc, ce, ee) = (self.calls_calls, self.calls_each, self.each_each);
         let apart = cc * ee - ce * ce;
         // Where all calls do as many things, only the sum is known: it is shared out as before.
-        if apart > 1e-3 * cc * ee {
+        if apart > 1e-2 * cc * ee {
             self.call_ns = (self.calls_time * ee - self.each_time * ce) / apart;
             self.each_ns = (self.each_time * cc - self.calls_time * ce) / apart;
         } else {
@@ -83,8 +83,13 @@ impl Line {
         if self.call_ns < 0.0 {
             (self.call_ns, self.each_ns) = (0.0, self.each_time / ee.max(1e-30));
         }
-        let mean = self.calls_time / cc.max(1e-30) / (1.0 + ce / cc.max(1e-30));
-        self.each_ns = self.each_ns.max(mean / 16.0).max(200.0);
+        // What a call of one does is at least a sixteenth of it.
+        let least = if calls > 0.0 { self.call_ns / 16.0 } else { 0.0 };
+        if self.each_ns < least {
+            self.each_ns = least;
+            self.call_ns = ((self.calls_time - least * ce) / cc.max(1e-30)).max(0.0);
+        }
+        self.each_ns = self.each_ns.max(200.0);
     }
 }
 

@@ -209,6 +209,10 @@ fn what_calls_and_what_each_clear_costs_are_told_apart() {
     // Where it is by pages alone there are no calls.
     (0..2000).for_each(|_| line.learn(0.0, 5.0, 5_000.0));
     assert!((line.each_ns - 1_000.0).abs() < 50.0, "{line:?}");
+    // Where it never was anything else, as with pages of `idle`.
+    let mut pages = Line::new(35_000.0, 25_000.0);
+    (0..400).for_each(|_| pages.learn(0.0, 5.0, 1_500.0));
+    assert!((pages.each_ns - 300.0).abs() < 15.0, "{pages:?}");
     // One that took a hundred times as long.
     line.learn(0.0, 5.0, 500_000.0);
     assert!(line.each_ns < 1_100.0, "{line:?}");

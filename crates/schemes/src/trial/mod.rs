@@ -10,7 +10,7 @@
 //!   first time was not out: while that counts as accessed nothing comes back.
 //! - **An action lets ages begin anew.** The age of a region is the least of the recorded one and the time since the action, the
 //!   mean by size where only a part was acted on, as regions merge. When the recording shows another rate, its age holds again.
-//! - **Stale rates.** Where a rate stands still or falls, nobody saw an access; what the next looks found is taken, ten seconds
+//! - **Stale rates.** Where a rate stands still or fades, nobody saw an access; what the next looks found is taken, ten seconds
 //!   ahead at most, if that is less. Where a rate is unknown, memory is accessed as often as is known first after that, or was before (`later.rs`).
 //! - **What is resident** is what was recorded, less what is out. Where a recording does not say, it is what is mapped.
 //! - **What was accessed since it was last looked at stays**, as live, and goes when its turn comes again and it was not accessed
@@ -57,7 +57,7 @@ use later::{AHEAD, AHEAD_NS, Later};
 use mapped::Mapped;
 use memory::Memory;
 use recorded::{density, region_of};
-use returning::{APPEARED_NS, Evidence, accessed, returning};
+use returning::{APPEARED_NS, Evidence, accessed, is_stale, returning};
 use series::Series;
 use std::collections::btree_map::Entry as Slot;
 use std::collections::{BTreeMap, VecDeque};
@@ -342,7 +342,7 @@ impl Trial {
                         Some(rate) => {
                             let before = piece.rate.replace(rate).unwrap_or(rate);
                             match later.less(target.id, index, range, rate) {
-                                Some(less) if rate <= before && !is_counted => (less, less),
+                                Some(less) if is_stale(rate, before) && !is_counted => (less, less),
                                 _ => (rate, before),
                             }
                         }

@@ -48,6 +48,11 @@ pub(super) fn accessed(region: &RegionSnapshot, evidence: Evidence) -> f64 {
 /// guess: estimates that remember for ten aggregations fall so.
 const FADING: f64 = 0.1;
 
+/// It fell by no more than an estimate fades by itself: nobody saw an access.
+pub(super) fn is_stale(rate: f64, before: f64) -> bool {
+    rate <= before && rate >= before * (1.0 - FADING)
+}
+
 /// For a second what appeared counts as accessed (the monitor's rule), and about as long again its region shows that, ns.
 pub(super) const APPEARED_NS: u64 = 2_000_000_000;
 
