@@ -164,7 +164,7 @@ fn a_piece_that_moves_within_its_cell_is_followed() {
 }
 
 /// Of 64 MiB every second page, each at even distances: two windows of a cell tell that it is the same ones, and a few cells that all are
-/// like that. It took 5 to 20 s.
+/// like that. Most of it after two seconds, all after four or so; it took 5 to 20.
 #[test]
 fn that_it_is_every_second_page_is_known_after_two_seconds() {
     for seed in [11, 23, 35, 47] {
@@ -181,6 +181,7 @@ fn that_it_is_every_second_page_is_known_after_two_seconds() {
         };
         let all: Vec<f64> = watch(&[(pattern, 100)], seed).iter().map(|(_, s)| idle(s)).collect();
         println!("idle, a second each: {:.2?}", all.iter().step_by(10).collect::<Vec<_>>());
-        assert!(all[22..].iter().all(|idle| (0.4..0.6).contains(idle)), "{:.2?}", &all[22..]);
+        assert!(all[20..].iter().all(|idle| (0.3..0.6).contains(idle)), "{:.2?}", &all[20..]);
+        assert!(all[45..].iter().all(|idle| (0.42..0.55).contains(idle)), "{:.2?}", &all[45..]);
     }
 }
