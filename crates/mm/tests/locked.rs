@@ -11,7 +11,7 @@ use common::host::*;
 use common::swap::*;
 use common::{PAGE, SMALL, anonymous};
 use isotherm_mm::*;
-use isotherm_page::Frame;
+use isotherm_page::{Frame, Order};
 use isotherm_pagetable::host::HostMachine;
 use isotherm_pagetable::{Mapping, X86_64};
 use isotherm_rcu::Epoch;
@@ -20,6 +20,8 @@ use isotherm_rcu::Epoch;
 const KINDS: [u64; 4] = [30 * PAGE, 31 * PAGE, 32 * PAGE, 33 * PAGE];
 /// Anonymous too.
 const OTHER: u64 = 40 * PAGE;
+/// Of a private mapping of a file that is only read.
+const READ: u64 = 42 * PAGE;
 
 struct World<'m> {
     machine: &'m HostMachine,
@@ -65,9 +67,20 @@ impl<'m> World<'m> {
         child
     }
 
+    /// Moves the page of an address to another frame.
+    fn migrate(&self, space: &FileSpace<'m>, at: u64) {
+        let old = space.contents().access(at, Access::Read).unwrap();
+        self.system.migrate(&*self.files, old, self.machine.take(Order::BASE).unwrap()).unwrap();
+    }
+
+    /// All pages leave that may.
+    fn leave(&self) {
+        while self.system.reclaim(&*self.files, 100).total() > 0 {}
+    }
+
     /// Which of the pages of a space stay when all leave that may.
     fn stay(&self, space: &FileSpace<'m>) -> Vec<bool> {
-        while self.system.reclaim(&*self.files, 100).total() > 0 {}
+        self.leave();
         let stays = KINDS.iter().map(|&at| matches!(space.contents().mapping(at), Mapping::Page { .. }));
         let stay = stays.collect();
         // What has left comes back as it was.
@@ -122,6 +135,49 @@ fn who_unlocks_a_page_unlocks_it_for_nobody_else() {
     assert_eq!(world.stay(&child), [true; 4]);
     unlock(&child);
     assert_eq!(world.stay(&child), [false; 4]);
+}
+
+/// A page of an object that has moved is mapped nowhere until it is used again: who maps it alone is not alone with its lock.
+fn one_gives_up_its_lock_after_a_move(give_up: impl Fn(&FileSpace<'_>, u64)) {
+    let (machine, swap) = machine_with_swap(FRAMES, 64);
+    let zero = zero(&machine);
+    let world = World::new(&machine, &swap, zero.frame());
+    let parent = world.space();
+    let child = world.fork(&parent);
+    // A private mapping that was not written to has the file's page.
+    for space in [&parent, &child] {
+        space.mmap(&object(3, 0, 1, false, READ / PAGE)).unwrap();
+        assert_eq!(word(&machine, space, READ + WORD, None), Ok(1000));
+        lock(space);
+        space.mlock(READ, PAGE, false).unwrap();
+    }
+    for at in KINDS.into_iter().chain([READ]) {
+        world.migrate(&parent, at);
+        // The parent alone uses it again.
+        word(&machine, &parent, at + WORD, None).unwrap();
+    }
+    let mapped = |at| matches!(child.contents().mapping(at), Mapping::Page { .. });
+    assert_eq!([KINDS[1], KINDS[2], READ].map(mapped), [false; 3]);
+    all(&parent, &give_up);
+    give_up(&parent, READ);
+    world.leave();
+    assert_eq!([KINDS[0], KINDS[3]].map(mapped), [true; 2]);
+    assert_eq!([1, 2, 3].map(|id| world.files.file(id).cached()), [1; 3]);
+    // The last who has them locked.
+    unlock(&child);
+    child.munlock(READ, PAGE).unwrap();
+    assert_eq!(world.stay(&child), [false; 4]);
+    assert_eq!(word(&machine, &child, READ + WORD, None), Ok(1000));
+}
+
+#[test]
+fn who_unlocks_a_page_that_has_moved_unlocks_it_for_nobody_else() {
+    one_gives_up_its_lock_after_a_move(|space, at| space.munlock(at, PAGE).unwrap());
+}
+
+#[test]
+fn who_unmaps_a_page_that_has_moved_unlocks_it_for_nobody_else() {
+    one_gives_up_its_lock_after_a_move(|space, at| space.munmap(at, PAGE).unwrap());
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use core::ops::Range;
 
-use isotherm_page::FolioView;
+use isotherm_page::{FolioKind, FolioView};
 use isotherm_pagetable::{
     ForkRule, Format, Half, Machine, Mapping, PageRange, Protection, Sharing, VirtAddr,
 };
@@ -237,12 +237,13 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Paged<'m, F, M, 
         }
     }
 
-    /// Whether another space, which may map the same pages as this VMA, has locked memory.
-    fn others_lock(&self, kin: &Kin<'m, F, M>, vma: &VmaInfo, pages: PageRange) -> bool {
+    /// Whether another space has locked memory that maps these pages of the VMA's object, and whether one that may map its anonymous
+    /// pages.
+    fn others_lock(&self, kin: &Kin<'m, F, M>, vma: &VmaInfo, pages: PageRange) -> (bool, bool) {
         let object = vma.object.and_then(|(id, first)| Some((self.objects.get(id)?, first)));
-        object
-            .is_some_and(|(object, first)| object.is_locked_in(first..first + pages.pages(), Some(&self.mm)))
-            || (vma.object.is_none() || vma.has_anon) && kin.others_lock(&self.mm)
+        let of_object = object
+            .is_some_and(|(object, first)| object.is_locked_in(first..first + pages.pages(), Some(&self.mm)));
+        (of_object, (vma.object.is_none() || vma.has_anon) && kin.others_lock(&self.mm))
     }
 
     /// What the VMA says of its pages, the system remembers of those that are there. Of others their faults will.
@@ -250,14 +251,19 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Paged<'m, F, M, 
         let Some(pages) = pages(&vma.range()) else { return };
         let (locked, system) = (vma.flags.contains(VmFlags::LOCKED), kin.system().inner());
         let _unlocking = (!locked).then(|| system.records.begin_unlock());
-        let others = !locked && self.others_lock(kin, vma, pages);
+        let (of_object, anonymous) = if locked { (false, false) } else { self.others_lock(kin, vma, pages) };
         loop {
             let mut moves = None;
             let done = self.mm.tables.runs(pages, |run| {
                 let Mapping::Page { frame, .. } = run.mapping else { return };
                 if let Ok(folio) = FolioView::of(system.machine, frame) {
-                    if others && folio.maps() > 1 {
-                        // Perhaps by one who has locked it. The mark means nothing once nobody has.
+                    // Perhaps by one who has locked it, and who may not map a page of an object just now: one that has moved is
+                    // mapped nowhere until it is used again. The mark means nothing once nobody has locked it.
+                    let by_others = match folio.kind() {
+                        FolioKind::File => of_object,
+                        FolioKind::Anon => anonymous && folio.maps() > 1,
+                    };
+                    if by_others {
                         return;
                     }
                     let done = system.records.lock_mapped(folio.head(), locked);
@@ -273,8 +279,8 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Paged<'m, F, M, 
                 tries = tries.saturating_add(1);
             }
         }
-        // Pages of an object that have moved are mapped nowhere until they are used again.
-        if let Some((id, first)) = vma.object.filter(|_| !locked && !others)
+        // Those that are not mapped here.
+        if let Some((id, first)) = vma.object.filter(|_| !locked && !of_object)
             && let Some(object) = self.objects.get(id)
         {
             object.for_cached(first..first + pages.pages(), |frame| system.records.lock(frame, false));
