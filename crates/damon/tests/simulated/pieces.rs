@@ -68,15 +68,16 @@ fn small_pieces_are_found_where_they_lie() {
                 let pattern = pieces(kib, offset, kind);
                 let runs = SEEDS.map(|seed| snapshots(&pattern, seed));
                 let after = runs.iter().map(|run| found_after(&pattern, run)).fold(0.0, f64::max);
-                let of_each = runs.iter().map(|run| told(&pattern, run));
-                let (hz, beside) =
-                    of_each.fold((0.0, 0.0), |sum, one| (sum.0 + one.0, f64::max(sum.1, one.1)));
-                let hz = hz / SEEDS.len() as f64;
+                let of_each = runs.each_ref().map(|run| told(&pattern, run));
+                let beside = of_each.iter().map(|one| one.1).fold(0.0, f64::max);
+                let hz = of_each.iter().map(|one| one.0).sum::<f64>() / SEEDS.len() as f64;
                 println!(
                     "{kind:?} {kib} KiB at {offset}: {hz:.1} Hz after {after:.1} s, and {beside:.4} of all else"
                 );
                 // Of pages that are accessed at random 9.75 intervals a second see an access.
                 failed += u32::from(!(8.0..13.0).contains(&hz) || after > 6.0 || beside > 0.05);
+                let astray = of_each.iter().filter(|one| !(4.5..20.0).contains(&one.0)).count();
+                assert_eq!(astray, 0, "{of_each:?}");
             }
         }
     }
@@ -150,9 +151,15 @@ fn a_piece_that_moves_within_its_cell_is_followed() {
                     AddrRange::new(old.0.start, old.0.end.min(new.0.start.max(old.0.start + PAGE)))
                 };
                 let were = before.hot.iter().zip(&after.hot).map(left);
-                first += told(&before, &all[..80]).0 / SEEDS.len() as f64;
-                hot += after.hot.iter().map(|(range, _)| crate::mean_hz(moved, *range)).sum::<f64>()
-                    / (25 * SEEDS.len()) as f64;
+                let of_one = told(&before, &all[..80]).0;
+                let then =
+                    after.hot.iter().map(|(range, _)| crate::mean_hz(moved, *range)).sum::<f64>() / 25.0;
+                assert!(
+                    (4.0..20.0).contains(&of_one) && (4.0..20.0).contains(&then),
+                    "{of_one}, {then} Hz: {seed}"
+                );
+                first += of_one / SEEDS.len() as f64;
+                hot += then / SEEDS.len() as f64;
                 idle +=
                     were.map(|range| crate::mean_hz(moved, range)).sum::<f64>() / (25 * SEEDS.len()) as f64;
             }
