@@ -54,6 +54,7 @@ mod focus;
 mod parts;
 mod places;
 mod plan;
+mod price;
 mod queue;
 mod quiet;
 mod regions;
@@ -68,7 +69,7 @@ mod told;
 mod tuning;
 mod turns;
 
-pub(crate) use plan::price_of;
+pub(crate) use price::price_of;
 pub use tuning::{Constant, Tuning};
 
 use crate::{AddrRange, BlockOperations, Sampler, Step, Target, TargetId, adapt};

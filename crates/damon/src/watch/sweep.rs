@@ -24,7 +24,7 @@ impl Watch {
         let hardly = |t: &Watched| t.census.unseen * (if t.told { SHOWN_BY_OTHERS } else { 1 }) > seen(t);
         let wants = |t: &Watched| {
             let price = price_of_sweep(t, Sweep::All, step);
-            let whole = super::plan::price_by_blocks(t, t.census.unseen);
+            let whole = super::price::price_by_blocks(t, t.census.unseen);
             t.runs()
                 && hardly(t)
                 // Either much of what was seen is idle, or it has built its memory before anybody's eyes and nothing of it was seen yet.
