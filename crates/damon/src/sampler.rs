@@ -68,8 +68,6 @@ pub struct Tally {
     pub ranges_cleared: u64,
     /// Pages in them.
     pub pages_cleared: u64,
-    /// Entries of page tables in ranges that were to be cleared: a huge page is one.
-    pub entries_cleared: u64,
     /// Calls that cleared ranges.
     pub clear_calls: u64,
     /// Sweeps.
@@ -194,14 +192,13 @@ impl<O: BlockOperations> Step<'_, O> {
         u64::try_from(ns * 1000 / u128::from(sample_ns)).unwrap_or(u64::MAX)
     }
 
-    /// Clears ranges of so many entries of page tables, and counts them.
+    /// Clears ranges of so many entries of page tables (a huge page is one), and counts them.
     pub fn clear(&mut self, target: TargetId, ranges: &mut [RangeClear], entries: usize) {
         if ranges.is_empty() {
             return;
         }
         self.ops.clear(target, ranges);
         self.tally.clear_calls += 1;
-        self.tally.entries_cleared += entries as u64;
         let done = ranges.iter().filter(|r| r.cleared == Cleared::Done);
         self.tally.ranges_cleared += done.clone().count() as u64;
         self.tally.pages_cleared += done.map(|r| r.range.size() / PAGE_SIZE).sum::<u64>();

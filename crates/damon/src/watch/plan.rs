@@ -105,8 +105,8 @@ impl Watch {
         if (has_wake_ups || self.unchecked >= tuning.soon) && for_checks > 0 {
             self.unchecked = 0;
             let of_each = if crowded { 1 } else { tuning.checks_unsettled };
-            let chosen;
-            (chosen, for_checks) = self.choose_checks(step, for_checks, of_each, waiting, at_once);
+            let (chosen, price) = self.choose_checks(step, for_checks, of_each, waiting, at_once);
+            for_checks = price;
             self.check_credit = self.check_credit.saturating_sub(100 * for_checks);
             self.checking = chosen > 0;
         } else {
@@ -203,10 +203,10 @@ impl Watch {
         all.sort_unstable_by_key(|c| (core::cmp::Reverse(c.worth), c.range.start));
         self.checks.clear();
         // Where there are fewer, each stretch has its turn first.
-        let is_roomy = |c: &Candidate| left >= tuning.checks_settled * all.len() * c.pages;
-        let roomy: Vec<bool> = all.iter().map(is_roomy).collect();
+        let (whole, each) = (left, tuning.checks_settled * all.len());
         let mut longest = 0;
-        for (candidate, is_roomy) in all.iter().zip(roomy) {
+        for candidate in &all {
+            let is_roomy = whole >= each * candidate.pages;
             if left == 0 {
                 step.tally.prepares_cut += 1;
                 continue;
@@ -237,10 +237,11 @@ impl Watch {
             }
         }
         let mut checked: Vec<TargetId> = self.checks.iter().map(|(id, _)| *id).collect();
+        checked.sort_unstable();
         checked.dedup();
         let others = checked.len().saturating_sub(1);
-        let price = (most.saturating_mul(PAGES_A_CLEAR) - left).div_ceil(PAGES_A_CLEAR)
-            + others.saturating_mul(step.allowance.prepares_a_call);
+        let price =
+            (whole - left).div_ceil(PAGES_A_CLEAR) + others.saturating_mul(step.allowance.prepares_a_call);
         // At any moment where all windows are short: a program whose rhythm divides the aggregation is to be met at each of its points.
         // Long ones begin early, so that most end within the aggregation.
         let samples = u64::from(step.attrs.max_nr_accesses());

@@ -255,7 +255,8 @@ table! {
     rest_least: f32 = 1000.0, without 0.0, ms 1;
     /// How often a target that does not run is looked at all the same.
     rest_look: u64 = 30000, without NEVER, ms 1;
-    /// What is set aside for sweeps from the start, in clears: about the first second's budget. With less `zipf` is told worse (`tests/simulated/busy.rs`).
+    /// What is set aside for sweeps from the start, in clears: about the first second's budget. With less `zipf` is told worse
+    /// (`tests/simulated/busy.rs`).
     first_sweeps: usize = 400, without 0.0;
     /// Aggregations' clears that a sweep of a target that was hardly seen may take on credit.
     lent: usize = 120, without 0.0;

@@ -1,40 +1,19 @@
 //! What looks and clears cost beside a busy program: a call costs as much as several of what it does, and a page as much as a
 //! twelfth of a range. Where the sampler took a cell for as dear as a check it made a third as many, and found changes later.
 
+use crate::poor::followed;
 use isotherm_damon::*;
-use isotherm_simulated::{
-    HotBytes, Keep, Kind, Pattern, Prices, Purse, Second, Simulated, areas, tick, zipf,
-};
+use isotherm_simulated::{Keep, Kind, Pattern, Prices, Purse, Second, Simulated, areas, tick, zipf};
 
 const SEEDS: [u64; 8] = [11, 23, 35, 47, 59, 61, 73, 85];
-
-fn monitor(pattern: &Pattern, seed: u64) -> Monitor<Simulated, Watch> {
-    let mut monitor =
-        Monitor::new(Attrs::default(), Simulated::new(pattern.clone()), Watch::new(), seed).unwrap();
-    monitor.add_target(TargetId(1)).unwrap();
-    monitor
-}
 
 fn purse(share: f64) -> Purse {
     Purse::full(1).with_prices(Prices::BUSY).with_share(share)
 }
 
-/// F1 of hot bytes over phases of so many intervals, but for each one's first snapshot; the mean of all seeds.
-fn followed(name: &str, phases: &[Pattern], each: u64, share: f64) -> f64 {
-    let of = |seed| {
-        let mut monitor = monitor(&phases[0], seed);
-        let (mut now, mut purse, mut bytes) = (0, purse(share), HotBytes::default());
-        for (phase, end) in phases.iter().zip((each..).step_by(each as usize)) {
-            monitor.ops().change(phase.clone());
-            let mut keep = Keep::default();
-            while now < end {
-                tick(&mut monitor, &mut now, &mut purse, &mut keep);
-            }
-            keep.0.iter().skip(1).for_each(|s| bytes.add(&s.targets[0], phase));
-        }
-        bytes.f1()
-    };
-    let all = SEEDS.map(of);
+/// The mean of all seeds.
+fn mean_followed(name: &str, phases: &[Pattern], each: u64, share: f64) -> f64 {
+    let all = SEEDS.map(|seed| followed(phases, each, purse(share), seed));
     let mean = all.iter().sum::<f64>() / all.len() as f64;
     println!("{name} at {share}: F1 {mean:.3}, by seed {all:.3?}");
     mean
@@ -54,9 +33,9 @@ fn what_is_hot_by_turns_is_followed() {
         let hotspot = [3, 12].map(|at| by_turns(kind, 16, 20 << 10, 100.0, at));
         for (share, least) in [(0.01, [0.98, 0.95, 0.98]), (0.007, [0.93, 0.84, 0.96])] {
             let found = [
-                followed("zigzag", &zigzag, 1000, share),
-                followed("stairs", &stairs, 600, share),
-                followed("hotspot", &hotspot, 2000, share),
+                mean_followed("zigzag", &zigzag, 1000, share),
+                mean_followed("stairs", &stairs, 600, share),
+                mean_followed("hotspot", &hotspot, 2000, share),
             ];
             assert!(found.iter().zip(least).all(|(f1, least)| *f1 > least), "{found:?} at {share}, {kind:?}");
         }
@@ -70,7 +49,9 @@ fn what_is_accessed_now_and_then_is_told() {
     for (share, least) in [(0.01, 0.94), (0.007, 0.925)] {
         let mut bytes = Second::default();
         for seed in &SEEDS[..4] {
-            let mut monitor = monitor(&pattern, *seed);
+            let ops = Simulated::new(pattern.clone());
+            let mut monitor = Monitor::new(Attrs::default(), ops, Watch::new(), *seed).unwrap();
+            monitor.add_target(TargetId(1)).unwrap();
             let (mut now, mut purse, mut keep) = (0, purse(share), Keep::default());
             while now < 4000 {
                 tick(&mut monitor, &mut now, &mut purse, &mut keep);

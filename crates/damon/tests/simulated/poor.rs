@@ -109,7 +109,7 @@ fn halves_that_are_hot_by_turns_are_followed_where_there_is_little_to_spend() {
                 |left: f64, right: f64| Pattern { kind, ..areas(&[(2, 102_400, left), (2, 102_400, right)]) };
             let phases = [(100.0, 0.0), (0.0, 100.0), (100.0, 0.0), (0.0, 100.0)].map(|(l, r)| phase(l, r));
             let seeds = [11, 23, 35, 47, 59, 61, 73, 85];
-            let all = seeds.map(|seed| followed(&phases, share, seed));
+            let all = seeds.map(|seed| followed(&phases, 1000, Purse::full(1).with_share(share), seed));
             let mean = all.iter().sum::<f64>() / all.len() as f64;
             println!("{kind:?} at {share}: F1 {mean:.3}, by seed {all:.3?}");
             assert!(mean > least, "F1 {mean}, {kind:?} at {share}");
@@ -117,13 +117,13 @@ fn halves_that_are_hot_by_turns_are_followed_where_there_is_little_to_spend() {
     }
 }
 
-/// F1 of hot bytes over phases of 5 s, but for each one's first snapshot.
-fn followed(phases: &[Pattern], share: f64, seed: u64) -> f64 {
+/// F1 of hot bytes over phases of so many intervals, but for each one's first snapshot.
+pub fn followed(phases: &[Pattern], each: u64, mut purse: Purse, seed: u64) -> f64 {
     let ops = Simulated::new(phases[0].clone());
     let mut monitor = Monitor::new(Attrs::default(), ops, Watch::new(), seed).unwrap();
     monitor.add_target(TargetId(1)).unwrap();
-    let (mut now, mut purse, mut bytes) = (0, Purse::full(1).with_share(share), HotBytes::default());
-    for (phase, end) in phases.iter().zip((1000..).step_by(1000)) {
+    let (mut now, mut bytes) = (0, HotBytes::default());
+    for (phase, end) in phases.iter().zip((each..).step_by(each as usize)) {
         monitor.ops().change(phase.clone());
         let mut keep = Keep::default();
         while now < end {

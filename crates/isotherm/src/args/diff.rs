@@ -27,7 +27,8 @@ of what is beyond that: that adds to the noise as far as the working set moves w
 (half of it to that of rates).
 With several recordings a side, their own scatter takes its place; of four and more a side the middle half counts.
 Any part of what is unknown may have been in use, on each side another: each part is taken to be as likely as any other, which
-adds a standard deviation of 29 % of the unknown bytes, however many recordings there are. A
+adds a standard deviation of 29 % of the unknown bytes (not of what no recording can see, as locked memory), however many
+recordings there are. A
 t-test on that gives p, corrected for all that is compared (Holm; of --level four fifths go to working sets, a fifth
 to rates). Called different is what has p < --level, changed by --min-change at least (a rate: by 25 %), and is not
 explained by what more is unknown on the side that has less: a change has to be more than twice of that.
