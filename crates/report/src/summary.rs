@@ -91,7 +91,7 @@ impl Accumulate for SummaryAnalysis {
 /// # Errors
 /// Those of `out`.
 pub fn write_text(summary: &Summary, options: &TerminalOptions, out: &mut impl Write) -> io::Result<()> {
-    for line in summary.provenance.head() {
+    for line in summary.provenance.head_within(options.width.max(40)) {
         writeln!(out, "{line}")?;
     }
     if !summary.holdings.processes.is_empty() {
@@ -126,7 +126,7 @@ pub fn write_text(summary: &Summary, options: &TerminalOptions, out: &mut impl W
         }
     }
     write_cost(&summary.provenance, out)?;
-    for line in summary.provenance.foot() {
+    for line in summary.provenance.foot_within(options.width.max(40)) {
         writeln!(out, "{line}")?;
     }
     Ok(())

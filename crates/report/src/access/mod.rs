@@ -22,7 +22,9 @@ use crate::units::{SECOND_NS, counted};
 use isotherm_damon::{AddrRange, RegionSnapshot, Snapshot, TargetId, TargetSnapshot};
 use isotherm_record::Item;
 use rows::{Adding, Rows};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 use totals::Sum;
 
@@ -280,11 +282,19 @@ impl AccessAnalysis {
         }
     }
 
-    fn name(&self, target: TargetId, range: AddrRange) -> Option<String> {
-        if let Some(object) = self.space.object(target) {
-            return Some(object.name.clone());
+    /// `last`: the name of the row before, which most rows have, too: a snapshot may have a million.
+    fn name(&self, target: TargetId, range: AddrRange, last: &RefCell<Arc<str>>) -> Option<Arc<str>> {
+        let shared = |name: &str| {
+            let mut last = last.borrow_mut();
+            if **last != *name {
+                *last = name.into();
+            }
+            last.clone()
+        };
+        match self.space.object(target) {
+            Some(object) => Some(shared(&object.name)),
+            None => self.names.name(target, range).map(|name| shared(&name.to_string())),
         }
-        self.names.name(target, range).map(|name| name.to_string())
     }
 
     /// The regions of the held snapshot, of which only whom it is of is kept.
@@ -309,6 +319,7 @@ impl AccessAnalysis {
                 .filter(|(id, r)| !r.is_unknown() && (by_object || self.space.mapped(*id, r).is_some()));
             known.map(|(_, region)| scale.hz(region)).fold(0.0, f64::max)
         }));
+        let last = RefCell::default();
         let row = |target: TargetId, region: &RegionSnapshot| {
             let (size, hull) = match by_object {
                 true => (region.range.size(), region.range),
@@ -322,7 +333,7 @@ impl AccessAnalysis {
                 end: hull.end,
                 size,
                 resident: region.resident.map(|bytes| bytes.min(size)),
-                mapping: self.name(target, hull),
+                mapping: self.name(target, hull, &last),
                 nr_accesses: Some(region.nr_accesses),
                 rate_hz: hz,
                 rate_share: hz.zip(scale.max_hz()).map(|(hz, max)| hz / max),
@@ -348,6 +359,7 @@ impl AccessAnalysis {
             Some((told, all)) if *all > 0.0 => told / all,
             _ => 0.0,
         };
+        let last = RefCell::default();
         let row = |s: &Segment| {
             let told = told_share(&s.target);
             let is_told = told >= MOSTLY_TOLD;
@@ -363,7 +375,7 @@ impl AccessAnalysis {
                 end: s.range.end,
                 size: s.size.round() as u64,
                 resident: is_told.then_some(there),
-                mapping: self.name(s.target, s.range),
+                mapping: self.name(s.target, s.range, &last),
                 nr_accesses: None,
                 rate_hz: hz,
                 rate_share: hz.zip(self.ceiling_hz).map(|(hz, max)| hz / max),

@@ -4,6 +4,7 @@ use super::Totals;
 use crate::heatmap::AreaError;
 use crate::provenance::Provenance;
 use serde::Serialize;
+use std::sync::Arc;
 
 /// A region with what is known about it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -18,8 +19,8 @@ pub struct AccessRegion {
     pub size: u64,
     /// Bytes present in memory, in an aggregate on the mean; `null` where not known.
     pub resident: Option<u64>,
-    /// Name of the mapping that covers most of it; `null` where none is known.
-    pub mapping: Option<String>,
+    /// Name of the mapping that covers most of it; `null` where none is known. Rows that follow each other share it.
+    pub mapping: Option<Arc<str>>,
     /// Accesses counted in the aggregation; `null` in an aggregate of several snapshots.
     pub nr_accesses: Option<u32>,
     /// Access rate, Hz; `null` where it is unknown, which is not 0.

@@ -163,7 +163,7 @@ mod tests {
             start,
             end: start + size,
             size,
-            mapping: Some(format!("map{start}")),
+            mapping: Some(format!("map{start}").into()),
             nr_accesses: None,
             resident: None,
             rate_hz: Some(rate_hz),

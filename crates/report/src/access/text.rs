@@ -2,7 +2,7 @@
 
 use super::{AccessReport, Totals};
 use crate::NOTHING_FITS;
-use crate::columns::shortened;
+use crate::columns::{shortened, wrapped};
 use crate::space::UNKNOWN_MAPPING;
 use crate::units::{
     counted, format_address, format_rate, format_seconds, format_share, format_size, format_time,
@@ -69,45 +69,52 @@ pub fn write_text(report: &AccessReport, width: usize, out: &mut impl Write) -> 
             writeln!(out, "all of it; files and shared memory count once, memory of a fork in each target")?;
         }
         write_totals(&report.totals, report.ceiling_hz, out)?;
-        if report.hidden_regions > 0 {
-            let size = format_size(report.hidden_bytes);
-            let regions = counted(report.hidden_regions, "region");
-            write!(out, "not shown: {regions}, {size}")?;
-            if let Some(resident) = report.hidden_resident {
-                write!(out, " ({} resident)", format_size(resident))?;
+        for note in notes(report, columns.seen) {
+            for line in wrapped(&note, width.max(40)) {
+                writeln!(out, "{line}")?;
             }
-            write!(out, ", which the filters exclude")?;
-            match report.hidden_unknown_bytes {
-                0 => writeln!(out)?,
-                bytes => writeln!(out, "; {} of it is unknown", format_size(bytes))?,
-            }
-        }
-        writeln!(
-            out,
-            "rate: sampling intervals a second in which the region was seen accessed, 100 % is {}; age: for how long it \
-             kept about that rate",
-            format_rate(report.ceiling_hz)
-        )?;
-        let absent = report.totals.absent_bytes > 0 || regions().any(|r| r.is_absent());
-        if absent {
-            writeln!(
-                out,
-                "{ABSENT}: mapped, but not in memory: never touched, given back or swapped out; neither cold nor unknown, and \
-                 shares are of the rest"
-            )?;
-        }
-        if columns.seen {
-            writeln!(
-                out,
-                "seen: share of the region that could be observed, whose rate it is; unknown is not 0 Hz, and `--rate` \
-                 leaves it out"
-            )?;
         }
     }
-    for line in report.provenance.foot() {
+    for line in report.provenance.foot_within(width.max(40)) {
         writeln!(out, "{line}")?;
     }
     Ok(())
+}
+
+/// What the reader has to know of the table; `seen`: shares that could be observed are in it.
+fn notes(report: &AccessReport, seen: bool) -> Vec<String> {
+    let mut notes = Vec::new();
+    if report.hidden_regions > 0 {
+        let size = format_size(report.hidden_bytes);
+        let regions = counted(report.hidden_regions, "region");
+        let resident = report
+            .hidden_resident
+            .map_or_else(String::new, |bytes| format!(" ({} resident)", format_size(bytes)));
+        let unknown = match report.hidden_unknown_bytes {
+            0 => String::new(),
+            bytes => format!("; {} of it is unknown", format_size(bytes)),
+        };
+        notes.push(format!("not shown: {regions}, {size}{resident}, which the filters exclude{unknown}"));
+    }
+    notes.push(format!(
+        "rate: sampling intervals a second in which the region was seen accessed, 100 % is {}; age: for how long it kept \
+         about that rate",
+        format_rate(report.ceiling_hz)
+    ));
+    let mut regions = report.targets.iter().flat_map(|target| &target.regions);
+    if report.totals.absent_bytes > 0 || regions.any(|region| region.is_absent()) {
+        notes.push(format!(
+            "{ABSENT}: mapped, but not in memory: never touched, given back or swapped out; neither cold nor unknown, and \
+             shares are of the rest"
+        ));
+    }
+    if seen {
+        notes.push(
+            "seen: share of the region that could be observed, whose rate it is; unknown is not 0 Hz, and `--rate` leaves it out"
+                .to_owned(),
+        );
+    }
+    notes
 }
 
 /// What is said of memory that is mapped and not in memory.

@@ -121,6 +121,8 @@ pub struct Profile {
     provenance: Provenance,
     space: Space,
     mapped: Snapshot,
+    /// What there is of objects, to use again.
+    shared: Vec<(TargetId, RegionSnapshot, f64)>,
     areas: Areas,
     known: BTreeMap<u64, Known>,
     /// Those that ended, the oldest first: one that leaves a control group may come back.
@@ -168,7 +170,7 @@ impl Profile {
 
     /// Gives back what only reading takes. No more items may follow: of several recordings all are kept until they are compared.
     pub fn close(&mut self) {
-        (self.space, self.mapped) = (Space::default(), Snapshot::default());
+        (self.space, self.mapped, self.shared) = (Space::default(), Snapshot::default(), Vec::new());
         self.known.values_mut().for_each(Known::close);
     }
 
@@ -273,8 +275,7 @@ impl Profile {
         }
         self.last_end = end;
         let mut mapped = std::mem::take(&mut self.mapped);
-        let targets = &self.targets;
-        self.space.by_object(snapshot, |id| targets.is_empty() || targets.contains(&id), &mut mapped);
+        let mut shared = std::mem::take(&mut self.shared);
         let scale = RateScale::of(snapshot);
         let max_bp = f64::from(snapshot.max_nr_accesses) * BP;
         let samples = SECOND_NS / snapshot.sample_ns.max(1) as f64;
@@ -295,26 +296,43 @@ impl Profile {
             let slope = 1.5 * met * (1.0 - met / in_use) * seen;
             Sums { ws: (seen * met).min(present * in_use), slope, heat, seen, unknown }
         };
-        for target in &mapped.targets {
-            if crate::space::is_object(target.id) {
-                let area = self.object(target.id);
-                let end = target.regions.last().map_or(0, |r| r.range.end);
-                let first = target.regions.first().map_or(end, |r| r.range.start);
-                self.areas.reaches(area, end - first);
+        let Self { targets, space, known, areas, .. } = self;
+        let own = |mapped: &Snapshot| {
+            for target in &mapped.targets {
+                let known = known.entry(target.id.0).or_default();
+                known.seen = true;
                 for region in &target.regions {
-                    self.areas.add_to(area, slot, &figures(region), region.range.size() as f64 * seconds);
+                    let each = figures(region);
+                    known.share_out(region.range, areas, |areas, area, bytes| {
+                        areas.add_to(area, slot, &each, bytes as f64 * seconds);
+                    });
                 }
-                continue;
             }
-            let known = self.known.entry(target.id.0).or_default();
-            known.seen = true;
-            for region in &target.regions {
-                let each = figures(region);
-                known.share_out(region.range, &mut self.areas, |areas, area, bytes| {
-                    areas.add_to(area, slot, &each, bytes as f64 * seconds);
-                });
+        };
+        let wanted = |id| targets.is_empty() || targets.contains(&id);
+        space.each_in_use(snapshot, wanted, (&mut mapped, 1.0), own, |object, region, used| {
+            shared.push((object, *region, used));
+        });
+        for regions in shared.chunk_by(|a, b| a.0 == b.0) {
+            let (Some((object, first, _)), Some((_, last, _))) = (regions.first(), regions.last()) else {
+                continue;
+            };
+            let area = self.object(*object);
+            self.areas.reaches(area, last.range.end - first.range.start);
+            for (_, region, used) in regions {
+                let by_rate = figures(region);
+                let ws = if snapshot.sample_ns > 0 && max_bp > 0.0 { *used } else { by_rate.ws };
+                let unknown = by_rate.unknown.min(1.0 - ws);
+                self.areas.add_to(
+                    area,
+                    slot,
+                    &Sums { ws, unknown, ..by_rate },
+                    region.range.size() as f64 * seconds,
+                );
             }
         }
+        shared.clear();
+        self.shared = shared;
         self.mapped = mapped;
     }
 

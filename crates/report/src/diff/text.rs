@@ -140,7 +140,7 @@ fn how(report: &DiffReport) -> String {
     let most = left_out(all().map(|one| one.settled_s).fold(0.0, f64::max));
     let settled = if least == most { most } else { format!("{least} to {most}") };
     format!(
-        "compared without the first {settled}, in {blocks} a recording; a difference is one of {} at least, \
+        "means over time, compared without the first {settled}, in {blocks} a recording; a difference is one of {} at least, \
          of which noise makes one in {} comparisons like this at most",
         format_share(report.min_change),
         significant(1.0 / report.level.max(1e-9), 3),

@@ -74,7 +74,7 @@ pub fn write_terminal(map: &Heatmap, options: &TerminalOptions, out: &mut impl W
         writeln!(out, "{line}")?;
     }
     write_body(map, options, out)?;
-    for line in map.provenance.foot() {
+    for line in map.provenance.foot_within(options.width.max(60)) {
         writeln!(out, "{line}")?;
     }
     Ok(())

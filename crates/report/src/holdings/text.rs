@@ -18,7 +18,7 @@ pub fn write_text(report: &HoldingsReport, width: usize, out: &mut impl Write) -
         writeln!(out, "{line}")?;
     }
     write_table(report, width, out)?;
-    for line in report.provenance.foot() {
+    for line in report.provenance.foot_within(width.max(40)) {
         writeln!(out, "{line}")?;
     }
     Ok(())
@@ -33,7 +33,8 @@ pub fn write_table(report: &HoldingsReport, width: usize, out: &mut impl Write) 
         return writeln!(out, "no process was observed: the recording holds no snapshot of one");
     }
     let lines = lines(report);
-    let table = Table::new(width.max(40), &lines);
+    let width = width.max(40);
+    let table = Table::new(width, &lines);
     table.head(out)?;
     for line in &lines {
         table.line(line, out)?;
@@ -52,12 +53,16 @@ pub fn write_table(report: &HoldingsReport, width: usize, out: &mut impl Write) 
         let name = if columns::width(&name) <= table.name { name } else { "highest".to_owned() };
         table.line(&Line { name, figures: Some(highest.figures), ..Line::default() }, out)?;
     }
-    for remark in remarks(report, &lines) {
-        writeln!(out, "{remark}")?;
-    }
+    let mut remarks = remarks(report, &lines);
     let left_out = table.left_out();
     if !left_out.is_empty() {
-        writeln!(out, "no room for {}: use a wider terminal, --width, --csv or --json", left_out.join(", "))?;
+        remarks.push(format!(
+            "no room for {}: use a wider terminal, --width, --csv or --json",
+            left_out.join(", ")
+        ));
+    }
+    for line in remarks.iter().flat_map(|remark| columns::wrapped(remark, width)) {
+        writeln!(out, "{line}")?;
     }
     Ok(())
 }
@@ -220,11 +225,11 @@ const fn column(head: (&'static str, usize), alone: (&'static str, usize), rank:
 }
 
 const COLUMNS: [Column; 10] = [
-    column(("mapped", 7), ("mapped", 7), 5),
+    column(("mapped", 7), ("mapped", 7), 4),
     column(("resid.", 7), ("resid.", 7), 9),
-    column(("1 s", 5), ("ws 1s", 6), 6),
-    column(("10 s", 5), ("ws10s", 6), 8),
-    column(("60 s", 5), ("ws60s", 6), 4),
+    column(("1 s", 5), ("ws 1s", 6), 8),
+    column(("10 s", 5), ("ws10s", 6), 5),
+    column(("60 s", 5), ("ws60s", 6), 3),
     column(("hot", 5), ("hot", 5), 7),
     column(("10 s", 6), ("cold10s", 8), 6),
     column(("1 m", 5), ("cold1m", 7), 2),

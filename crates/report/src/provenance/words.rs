@@ -1,7 +1,7 @@
 //! What reports say of a recording: its name, its head, and at the foot what it could not see and what it cost.
 
 use super::{ActionTotals, Provenance};
-use crate::columns::{self, elided};
+use crate::columns::{self, elided, wrapped};
 use crate::names::printable;
 use crate::space::UNKNOWN_MAPPING;
 use crate::units::{counted, format_share, format_size, format_time};
@@ -75,7 +75,7 @@ impl Provenance {
         self.head_within(TITLE)
     }
 
-    /// The same, its first line as [`Self::title`] cuts it to `width`.
+    /// The same within so many columns: its first line as [`Self::title`] cuts it, the others broken at spaces.
     pub fn head_within(&self, width: usize) -> Vec<String> {
         let mut lines = vec![self.title(width)];
         let backend = if self.backend.name.is_empty() { "unknown" } else { self.backend.name.as_str() };
@@ -101,7 +101,7 @@ impl Provenance {
         if !self.host.is_empty() {
             how.push(format!("on {}", printable(&self.host)));
         }
-        lines.push(how.join(", "));
+        lines.extend(wrapped(&how.join(", "), width));
         lines
     }
 
@@ -182,6 +182,11 @@ impl Provenance {
     pub(crate) fn missed_share(&self) -> f64 {
         let all = self.cost.wall_ns as f64 / (self.attrs.sample_us as f64 * 1e3);
         if all.is_finite() && all > 0.0 { (self.cost.samples_missed as f64 / all).min(1.0) } else { 0.0 }
+    }
+
+    /// The foot of a report, as [`Self::foot`] has it, in lines of at most so many columns.
+    pub fn foot_within(&self, width: usize) -> Vec<String> {
+        self.foot().iter().flat_map(|line| wrapped(line, width)).collect()
     }
 
     /// The foot of a report: everything that limits what it says. Empty when nothing does.

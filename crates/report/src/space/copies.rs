@@ -1,7 +1,8 @@
 //! Copies of snapshots in which what several targets map, or none, is told apart.
 
+use super::shared::Shares;
 use super::{Space, join, object_id};
-use isotherm_damon::{Snapshot, TargetId, TargetSnapshot};
+use isotherm_damon::{RegionSnapshot, Snapshot, TargetId, TargetSnapshot};
 
 /// Snapshots of more regions than this are copied piece by piece, of which each has so many, and no memory of that size is kept: what
 /// a reader needs for a million of them is 120 MB. A guess: ten monitors at their defaults have no more.
@@ -88,18 +89,56 @@ impl Space {
         self.put_by_object(snapshot, wanted, (out, usize::MAX), |_| {});
     }
 
-    /// The same; whenever so many regions were looked at, `piece` is handed what came of them, and what is left comes behind.
+    /// Hands out what is the targets' own to `own`, in pieces where that is very much; then what there is of each object, in order
+    /// and each byte once, with the share of it that is in the working set of a window of `window_s` seconds, as far as intervals
+    /// are known. An object is in use as far as any of those who map it uses it, independently of each other: of one region of one
+    /// rate, as [`Self::by_object`] makes it, that cannot be told.
+    pub fn each_in_use(
+        &mut self,
+        snapshot: &Snapshot,
+        wanted: impl Fn(TargetId) -> bool,
+        (out, window_s): (&mut Snapshot, f64),
+        mut own: impl FnMut(&Snapshot),
+        mut object: impl FnMut(TargetId, &RegionSnapshot, f64),
+    ) {
+        let most = if snapshot.nr_regions() > WIDE { WIDE } else { usize::MAX };
+        let mut shares = self.gather(snapshot, wanted, (out, most, window_s), |out| {
+            own(out);
+            out.targets.truncate(1);
+        });
+        own(out);
+        shares.each(|index, region, share| object(object_id(index), &region, share));
+        self.shares = shares;
+    }
+
+    /// The same as [`Self::by_object`]; whenever so many regions were looked at, `piece` is handed what came of them, and what is
+    /// left comes behind.
     fn put_by_object(
         &mut self,
         snapshot: &Snapshot,
         wanted: impl Fn(TargetId) -> bool,
         (out, most): (&mut Snapshot, usize),
-        mut piece: impl FnMut(&mut Snapshot),
+        piece: impl FnMut(&mut Snapshot),
     ) {
+        let mut shares = self.gather(snapshot, wanted, (out, most, 1.0), piece);
+        shares.add_up(|object, regions| {
+            out.targets.push(TargetSnapshot::new(object_id(object), regions));
+        });
+        self.shares = shares;
+    }
+
+    /// Replaces `out` by what is the targets' own, all or what `piece` was not handed; what belongs to objects is returned.
+    fn gather(
+        &mut self,
+        snapshot: &Snapshot,
+        wanted: impl Fn(TargetId) -> bool,
+        (out, most, window_s): (&mut Snapshot, usize, f64),
+        mut piece: impl FnMut(&mut Snapshot),
+    ) -> Shares {
         let targets = std::mem::take(&mut out.targets);
         *out = Snapshot { targets, ..*snapshot };
         let mut shares = std::mem::take(&mut self.shares);
-        shares.begin(snapshot.max_nr_accesses, snapshot.sample_ns);
+        shares.begin(snapshot.max_nr_accesses, snapshot.sample_ns, window_s);
         let (mut used, mut so_far) = (0, 0);
         for from in snapshot.targets.iter().filter(|t| wanted(t.id)) {
             let mut cutter = self.cutter(from.id);
@@ -131,9 +170,6 @@ impl Space {
             }
         }
         out.targets.truncate(used);
-        shares.add_up(|object, regions| {
-            out.targets.push(TargetSnapshot::new(object_id(object), regions));
-        });
-        self.shares = shares;
+        shares
     }
 }

@@ -6,9 +6,10 @@
 //!
 //! How much of a byte is *seen* then depends on what was seen. That it is accessed, one of the targets suffices to show;
 //! that it is not, only all of them together can: what one of them does not know may be in use there, however many others
-//! know that they do not use it. So what is sure to be accessed within an aggregation is seen to the largest share in which
-//! any of them shows it. What is not accessed is seen to the product of their shares (each sees some of the bytes, and which
-//! is independent of what the others see): never more than who sees least, and nothing where one of them knows nothing.
+//! know that they do not use it. Each sees some of the bytes, and which is independent of what the others see. So what is sure to
+//! be accessed within an aggregation is seen as far as any of those who access it sees it, `1 - product(1 - seen)`. What is not
+//! accessed is seen to the product of the shares of all: never more than who sees least, and nothing where one of them knows
+//! nothing.
 //! Between the two it goes by the probability of an access. But who sees much of it does not show what another accesses of which it
 //! sees little: no more of it is seen than leaves the working set of a second at `1 - product(1 - share)` over the shares that are
 //! in theirs, which is no more than their sum. A byte has stood still for as long as the one that moved last.
@@ -40,6 +41,8 @@ struct Scale {
     max_bp: f64,
     /// Sampling intervals a second; 0: not known.
     second: f64,
+    /// The same in the window of the working set that is asked for.
+    window: f64,
 }
 
 /// What one target says about part of an object. There may be hundreds of thousands in a snapshot, most of which come from few
@@ -79,8 +82,13 @@ struct Accesses {
     /// -ln(1 - p); 0 where that is certain.
     log: i64,
     seen_log: i64,
+    /// Of who accesses it: whether all of it is seen, and otherwise -ln(1 - share seen).
+    shows_all: bool,
+    shown_log: i64,
     /// -ln(1 - share in its working set of a second), where that is known.
     used_log: i64,
+    /// The same in that of the window that is asked for.
+    met_log: i64,
     exposure: u64,
     bp: u64,
 }
@@ -102,25 +110,31 @@ fn resident_share(region: &RegionSnapshot) -> Option<f64> {
 
 impl Weight {
     fn of(region: &RegionSnapshot, scale: Scale) -> Self {
-        let Scale { max_bp, second } = scale;
+        let Scale { max_bp, second, window } = scale;
         let resident = resident_share(region);
-        let used = match second > 0.0 {
-            true => {
-                let (seen, present, _) = accessible_of(region);
-                (seen * share_accessed(region, max_bp, second)).min(present * share_in_use(region))
+        let (seen, present, _) = accessible_of(region);
+        let used_log = |intervals: f64| {
+            if intervals <= 0.0 || region.accesses_bp() == 0 {
+                return 0;
             }
-            false => 0.0,
+            let used = (seen * share_accessed(region, max_bp, intervals)).min(present * share_in_use(region));
+            (-(-used.min(1.0)).ln_1p().max(-CERTAIN) * ONE) as i64
         };
+        let used = used_log(second);
         let p = if max_bp > 0.0 { region.accesses_bp() as f64 / max_bp } else { 0.0 };
         // Of what is not there nothing is accessed.
         let p = p * resident.unwrap_or(1.0).min(1.0);
         let counted = region.exposure == RegionSnapshot::COUNTED;
+        let shown = if region.accesses_bp() > 0 || region.nr_accesses > 0 { seen } else { 0.0 };
         let accesses = Accesses {
             known: true,
             certain: p >= 1.0,
             log: missed(p),
-            seen_log: (-(f64::from(region.seen_bp) / BP).min(1.0).ln() * ONE) as i64,
-            used_log: (-(-used.min(1.0)).ln_1p().max(-CERTAIN) * ONE) as i64,
+            seen_log: (-seen.ln() * ONE) as i64,
+            shows_all: shown >= 1.0,
+            shown_log: missed(shown),
+            used_log: used,
+            met_log: if window == second { used } else { used_log(window) },
             exposure: if counted { 0 } else { u64::from(region.exposure) },
             bp: region.accesses_bp(),
         };
@@ -140,13 +154,15 @@ impl Weight {
 }
 
 impl Shares {
-    /// Begins anew, for a snapshot with this `max_nr_accesses` and this sampling interval; 0: not known.
-    pub fn begin(&mut self, max_nr_accesses: u32, sample_ns: u64) {
+    /// Begins anew, for a snapshot with this `max_nr_accesses` and this sampling interval (0: not known), and working sets of a
+    /// window of `window_s` seconds.
+    pub fn begin(&mut self, max_nr_accesses: u32, sample_ns: u64, window_s: f64) {
         self.list.clear();
         self.weights.clear();
         let max_bp = f64::from(max_nr_accesses) * BP;
         let known = sample_ns > 0 && max_bp > 0.0;
-        self.scale = Scale { max_bp, second: if known { SECOND_NS / sample_ns as f64 } else { 0.0 } };
+        let second = if known { SECOND_NS / sample_ns as f64 } else { 0.0 };
+        self.scale = Scale { max_bp, second, window: second * window_s };
     }
 
     /// Adds what `part` says, which begins at `offset` in the object.
@@ -166,12 +182,33 @@ impl Shares {
 
     /// Hands out the regions of each object: sorted, disjoint.
     pub fn add_up(&mut self, mut done: impl FnMut(usize, Vec<RegionSnapshot>)) {
+        let mut object: Option<(usize, Vec<RegionSnapshot>)> = None;
+        self.each(|of, region, _| match &mut object {
+            Some((last, regions)) if *last == of => push(regions, region),
+            other => {
+                if let Some((last, regions)) = other.replace((of, vec![region])) {
+                    done(last, regions);
+                }
+            }
+        });
+        if let Some((last, regions)) = object {
+            done(last, regions);
+        }
+    }
+
+    /// Hands out what there is of each object, in order and no byte twice, with the share of it that is in the working set of the
+    /// window: `1 - product(1 - share)` over the shares that are in theirs.
+    pub fn each(&mut self, mut piece: impl FnMut(usize, RegionSnapshot, f64)) {
         let Self { list, weights, edges, scale } = self;
         // Each target's come in order, mostly: a sort that merges what is sorted.
         list.sort_by_key(|s| (s.object, s.start, s.end));
         for shares in list.chunk_by(|a, b| a.object == b.object) {
             let Some(first) = shares.first() else { continue };
-            let mut out: Vec<RegionSnapshot> = Vec::new();
+            let mut out = |region: RegionSnapshot, met_log: i64| {
+                if !region.range.is_empty() {
+                    piece(first.object, region, -(-(met_log as f64) / ONE).exp_m1());
+                }
+            };
             // Most of what is mapped is mapped once, or always the same way: only what overlaps in part is swept.
             let mut rest = shares;
             while let Some((head, tail)) = rest.split_first() {
@@ -186,13 +223,12 @@ impl Shares {
                 });
                 let (cluster, next) = rest.split_at(1 + more.count());
                 match cluster {
-                    [only] => push(&mut out, only.region(weights)),
-                    several if alike => push(&mut out, together(several, weights, *scale)),
+                    [only] => out(only.region(weights), weights[only.weight].accesses.met_log),
+                    several if alike => together(several, weights, *scale, &mut out),
                     several => sweep(several, weights, *scale, edges, &mut out),
                 }
                 rest = next;
             }
-            done(first.object, out);
         }
     }
 }
@@ -207,9 +243,6 @@ impl Share {
 
 /// Appends a region; to the last one where they touch and say the same.
 fn push(out: &mut Vec<RegionSnapshot>, region: RegionSnapshot) {
-    if region.range.is_empty() {
-        return;
-    }
     match out.last_mut() {
         Some(last)
             if last.range.end == region.range.start
@@ -223,18 +256,17 @@ fn push(out: &mut Vec<RegionSnapshot>, region: RegionSnapshot) {
 }
 
 /// Adds up shares of the same bytes.
-fn together(shares: &[Share], weights: &[Weight], scale: Scale) -> RegionSnapshot {
+fn together(shares: &[Share], weights: &[Weight], scale: Scale, out: &mut impl FnMut(RegionSnapshot, i64)) {
     let mut sum = Sum { scale, ..Sum::default() };
-    let (mut seen, mut age, mut idle, mut range) = (0, u32::MAX, u32::MAX, AddrRange::new(0, 0));
+    let (mut age, mut idle, mut range) = (u32::MAX, u32::MAX, AddrRange::new(0, 0));
     for share in shares {
         let weight = &weights[share.weight];
         sum.change(weight, 1);
-        seen = seen.max(weight.region.seen_bp);
         age = age.min(weight.region.age);
         idle = idle.min(idle_of(weight));
         range = AddrRange::new(share.start, share.end);
     }
-    sum.region(range, u32::from(seen), age, idle)
+    out(sum.region(range, age, idle), sum.met_log);
 }
 
 /// The share that is idle of what somebody maps, in 1/10000, also if that is all. Which pages those are is not told: of several who
@@ -250,7 +282,7 @@ fn sweep(
     weights: &[Weight],
     scale: Scale,
     edges: &mut Vec<Edge>,
-    out: &mut Vec<RegionSnapshot>,
+    out: &mut impl FnMut(RegionSnapshot, i64),
 ) {
     edges.clear();
     for share in shares {
@@ -259,18 +291,16 @@ fn sweep(
     }
     edges.sort_by_key(|(at, begins, _)| (*at, *begins));
     let mut sum = Sum { scale, ..Sum::default() };
-    let (mut seen, mut ages, mut idle) = (Multiset::default(), Multiset::default(), Multiset::default());
+    let (mut ages, mut idle) = (Multiset::default(), Multiset::default());
     let mut from = 0;
     for &(at, begins, weight) in edges.iter() {
         if sum.mappers > 0 && from < at {
-            let (seen, age) = (seen.highest().unwrap_or(0), ages.lowest().unwrap_or(0));
-            let idle = idle.lowest().unwrap_or(0);
-            push(out, sum.region(AddrRange::new(from, at), seen, age, idle));
+            let (age, idle) = (ages.lowest().unwrap_or(0), idle.lowest().unwrap_or(0));
+            out(sum.region(AddrRange::new(from, at), age, idle), sum.met_log);
         }
         from = at;
         let weight = &weights[weight];
         sum.change(weight, if begins { 1 } else { -1 });
-        seen.change(u32::from(weight.region.seen_bp), begins);
         ages.change(weight.region.age, begins);
         idle.change(idle_of(weight), begins);
     }
@@ -292,7 +322,11 @@ struct Sum {
     exposure: u64,
     /// Of those who know, the sum of -ln(share seen) in the same fixed point.
     seen_log: i64,
+    /// Of those who access it, how many see all of it, and of the others the sum of -ln(1 - share seen).
+    show_all: i64,
+    shown_log: i64,
     used_log: i64,
+    met_log: i64,
     /// Those who say what is resident, those who have all of it, and of the others the sum of -ln(1 - share) in the same
     /// fixed point.
     told: i64,
@@ -319,7 +353,10 @@ impl Sum {
         self.counted += by * i64::from(region.exposure == RegionSnapshot::COUNTED);
         self.log += by * accesses.log;
         self.seen_log += by * accesses.seen_log;
+        self.show_all += by * i64::from(accesses.shows_all);
+        self.shown_log += by * accesses.shown_log;
         self.used_log += by * accesses.used_log;
+        self.met_log += by * accesses.met_log;
         if by > 0 {
             self.exposure += accesses.exposure;
             self.accesses_bp += accesses.bp;
@@ -329,9 +366,8 @@ impl Sum {
         }
     }
 
-    /// Where who sees most sees a share of `seen` (in 1/10000), it has been as it is for `age` aggregations at least, and of all who
-    /// access it a share of `idle_bp` is idle.
-    fn region(&self, range: AddrRange, seen: u32, age: u32, idle_bp: u32) -> RegionSnapshot {
+    /// Where it has been as it is for `age` aggregations at least, and of all who access it a share of `idle_bp` is idle.
+    fn region(&self, range: AddrRange, age: u32, idle_bp: u32) -> RegionSnapshot {
         let max_bp = self.scale.max_bp;
         let share = if self.whole > 0 { 1.0 } else { -(-(self.absent_log as f64) / ONE).exp_m1() };
         // The rate is that of what is there; where one does not say what it has, of all.
@@ -349,7 +385,8 @@ impl Sum {
             false => (bp / BP).min(1.0),
         };
         let idle = if self.known < self.mappers { 0.0 } else { (-(self.seen_log as f64) / ONE).exp() * BP };
-        let seen = idle + (f64::from(seen) - idle) * accessed;
+        let shown = if self.show_all > 0 { BP } else { -(-(self.shown_log as f64) / ONE).exp_m1() * BP };
+        let seen = idle + (shown - idle).max(0.0) * accessed;
         let resident = (self.told == self.mappers).then(|| (range.size() as f64 * share).round() as u64);
         let summed = RegionSnapshot {
             range,
@@ -384,7 +421,7 @@ impl Sum {
     /// more than those of all who map it come to. What one of them uses a part of, and another may have in part, is no more in use
     /// for being mapped by both.
     fn as_used(&self, summed: &RegionSnapshot, there: f64, (least, seen): (f64, f64)) -> (f64, u16) {
-        let Scale { max_bp, second } = self.scale;
+        let Scale { max_bp, second, .. } = self.scale;
         if second <= 0.0 || summed.accesses_bp() == 0 {
             return (seen, summed.idle_bp);
         }

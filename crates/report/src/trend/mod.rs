@@ -476,12 +476,26 @@ impl Accumulate for TrendAnalysis {
                     *highest_bp = highest(mapped).max(*highest_bp);
                     (known, unknown) = definition.bytes(mapped, *highest_bp);
                 } else {
-                    self.space.each_by_object(snapshot, wanted, mapped, |mapped| {
-                        *highest_bp = highest(mapped).max(*highest_bp);
-                        let bytes = definition.bytes(mapped, *highest_bp);
+                    let add = |mapped: &Snapshot| {
+                        let bytes = definition.bytes(mapped, 0);
                         known = known.saturating_add(bytes.0);
                         unknown = unknown.saturating_add(bytes.1);
-                    });
+                    };
+                    match definition {
+                        Definition::Window(window) if snapshot.sample_ns > 0 => {
+                            let out = (mapped, window.as_secs_f64());
+                            let (mut used, mut not_known) = (0.0, 0.0);
+                            self.space.each_in_use(snapshot, wanted, out, add, |_, region, share| {
+                                let size = region.range.size() as f64;
+                                let (_, present, not_seen) = accessible_of(region);
+                                used += size * share;
+                                not_known += size * not_seen.min(present - share).max(0.0);
+                            });
+                            known = known.saturating_add(used.round() as u64);
+                            unknown = unknown.saturating_add(not_known.round() as u64);
+                        }
+                        _ => self.space.each_by_object(snapshot, wanted, mapped, add),
+                    }
                 }
                 match definition {
                     Definition::Damo => (damo_bytes(snapshot, wanted), unknown),

@@ -39,7 +39,7 @@ pub fn write_text(report: &TrendReport, options: &TextOptions, out: &mut impl Wr
     if options.lines > 0 {
         write_plot(report, options, out)?;
     }
-    for line in report.provenance.foot() {
+    for line in report.provenance.foot_within(options.width.max(60)) {
         writeln!(out, "{line}")?;
     }
     Ok(())

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 fn summed(shares: &[RegionSnapshot]) -> Vec<RegionSnapshot> {
     let mut all = Shares::default();
-    all.begin(20, 5_000_000);
+    all.begin(20, 5_000_000, 1.0);
     shares.iter().for_each(|r| all.add(3, r.range.start, r));
     let mut out = Vec::new();
     all.add_up(|object, regions| {
@@ -45,10 +45,12 @@ proptest! {
             let expected = (1.0 - missed) * 200_000.0;
             prop_assert!((f64::from(found.nr_accesses_bp) - expected).abs() <= 1.0, "{:?} {}", found, expected);
             let seen = here.iter().map(|r| f64::from(r.seen_bp) / 10_000.0);
-            let (least, most) = (seen.clone().fold(1.0, f64::min), seen.clone().fold(0.0, f64::max));
+            let least = seen.clone().fold(1.0, f64::min);
             let all: f64 = seen.product();
             let accessed = 1.0 - missed.powi(20);
-            let expected = all + (most - all) * accessed;
+            let accessing = here.iter().filter(|r| r.nr_accesses > 0);
+            let hidden: f64 = accessing.map(|r| 1.0 - f64::from(r.seen_bp) / 10_000.0).product();
+            let expected = all + (1.0 - hidden - all).max(0.0) * accessed;
             // No more than leaves their working sets of a second, of 200 intervals, at what they come to.
             let left: f64 = here
                 .iter()
@@ -96,7 +98,7 @@ fn one_who_sees_no_access_does_not_speak_for_the_others() {
 fn accesses_add_up_where_their_fine_count_is_too_small() {
     let often = |nr| RegionSnapshot { nr_accesses: nr, nr_accesses_bp: u32::MAX, ..region(0, 10, 0) };
     let mut shares = Shares::default();
-    shares.begin(1_000_000, 100);
+    shares.begin(1_000_000, 100, 1.0);
     [500_000, 600_000].iter().for_each(|nr| shares.add(1, 0, &often(*nr)));
     let mut found = Vec::new();
     shares.add_up(|_, regions| found = regions);
