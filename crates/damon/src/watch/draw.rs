@@ -33,6 +33,8 @@ pub(super) struct Stretch {
     pub doubted: bool,
     /// When it was last checked.
     pub checked: u64,
+    /// Exposure since a check of it was last accessed.
+    pub missed: f32,
     /// Bytes absent by bytes present, if that is more than [`Tuning::mostly`]; otherwise 0.
     pub nothing: f32,
     /// Where checks showed it to fall apart, since it was drawn.
@@ -81,7 +83,7 @@ pub(super) fn draw(watched: &Watched, ranges: &[AddrRange], now: u64, tuning: &T
         let walls = walls(known, &parts, &rungs, now);
         join(&parts, &rungs, &walls, &mut stretches, tuning);
     }
-    carry(&watched.stretches, &mut stretches);
+    carry(&watched.stretches, &mut stretches, now, tuning);
     keep_apart(&mut stretches, now, tuning);
     stretches
 }
@@ -290,13 +292,19 @@ fn border(left: &Part<'_>, right: &Part<'_>, hotter: bool) -> u64 {
     at + u64::from(under.unwrap_or(0)) * PAGE_SIZE
 }
 
+/// Whether seven eighths of either are the other's.
+fn is_same(a: AddrRange, b: AddrRange) -> bool {
+    8 * a.intersection(b).size() >= 7 * a.size().max(b.size())
+}
+
 /// What is remembered of stretches beside their evidence passes to those that lie where they lay.
-fn carry(old: &[Stretch], new: &mut [Stretch]) {
+fn carry(old: &[Stretch], new: &mut [Stretch], now: u64, tuning: &Tuning) {
     for stretch in new {
         let middle = stretch.range.start.midpoint(stretch.range.end);
         let at = old.partition_point(|s| s.range.end <= middle);
         if let Some(before) = old.get(at).filter(|s| s.range.contains(middle)) {
             stretch.checked = before.checked;
+            stretch.missed = before.missed;
             stretch.suspect = before.suspect;
             // Cut in two it is not twice as much: what is most of it has it.
             let is_most = 2 * stretch.range.intersection(before.range).size() > before.range.size();
@@ -308,6 +316,9 @@ fn carry(old: &[Stretch], new: &mut [Stretch]) {
         stretch.places = stretch.places.carried_to(stretch.range);
         if let Some(before) = old.get(at).filter(|s| s.range == stretch.range) {
             stretch.evidence.luck = before.evidence.luck;
+        }
+        if let Some(before) = old.get(at).filter(|s| is_same(s.range, stretch.range)) {
+            stretch.evidence.deepen(&before.evidence, now, tuning);
         }
         let near = old.partition_point(|s| s.range.start + CELL_SIZE / 2 < stretch.range.start);
         if let Some(before) =

@@ -279,6 +279,31 @@ impl Evidence {
         }
     }
 
+    /// Whether it is no chance that in so many intervals, the last of its exposure, there was no hit: as improbable as
+    /// [`Tuning::surprise_idle`] has it, of a rate that stands on few hits itself. Of `n` hits in `e` intervals, none in `m` more has
+    /// the probability (e / (e + m))^n. To compare `m` with the rate of all of them would never end it, where there are few: the rate
+    /// falls with each miss.
+    pub fn is_over(&self, missed: f32, tuning: &Tuning) -> bool {
+        let before = (self.exposure - missed).max(self.hits);
+        self.hits > 0.0 && self.hits * -ln(before / (before + missed)) > tuning.surprise_idle
+    }
+
+    /// Of a mean of many cells, each of which counts little: as much stands behind it as behind what was known of all of them
+    /// together before, up to [`Tuning::deep_hits`], if that was about the same rate. Of what is accessed many times a second enough
+    /// does as it is.
+    pub fn deepen(&mut self, before: &Self, now: u64, tuning: &Tuning) {
+        let (hits, exposure) = before.faded(now, tuning);
+        if self.floor || before.floor || hits <= 0.0 || self.hits <= 0.0 || exposure <= self.exposure {
+            return;
+        }
+        if self.rate() < tuning.fast && before.is_like(self.rate(), tuning) {
+            let times = (exposure / self.exposure).min(tuning.deep_hits / self.hits);
+            if times > 1.0 {
+                (self.hits, self.exposure) = (self.hits * times, self.exposure * times);
+            }
+        }
+    }
+
     /// What is left of it when nothing renewed it: hits and exposure.
     pub fn faded(&self, now: u64, tuning: &Tuning) -> (f32, f32) {
         let kept = kept(now.saturating_sub(self.last), tuning);
@@ -368,6 +393,21 @@ mod tests {
         // 38 of 64 are.
         let (verdict, _) = after(hot, Shown { share: 1.0 / 64.0, pages: 64.0, runs: 1 }, 3.0);
         assert_eq!(verdict, Verdict::Surprise);
+    }
+
+    #[test]
+    fn few_hits_end_as_many_do_if_later() {
+        // At 2 Hz, what is known by 16 passes, 8, and 2.
+        let ends_after = |hits: f32| {
+            let missed = |missed: &u32| {
+                Evidence::of(hits, hits / 0.01 + *missed as f32, false, 1).is_over(*missed as f32, &T)
+            };
+            (0..10_000).find(missed)
+        };
+        let [many, some, few] = [16.0, 8.0, 2.0].map(ends_after);
+        assert!(matches!(many, Some(500..=540)) && matches!(some, Some(580..=620)), "{many:?} {some:?}");
+        assert!(matches!(few, Some(1650..=1750)), "{few:?}");
+        assert!(!Evidence::of(0.0, 1000.0, false, 1).is_over(500.0, &T), "nothing has no end");
     }
 
     #[test]

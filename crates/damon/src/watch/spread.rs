@@ -1,6 +1,7 @@
 //! What the checks of a stretch showed, taken to be so of all of it.
 
 use super::cell::{self, Cell, State};
+use super::draw::Stretch;
 use super::evidence::{Evidence, Verdict, tells};
 use super::places::Checked;
 use super::quiet::{Showed, find_quiet, within};
@@ -28,18 +29,8 @@ pub(super) fn spread_results(target: &mut Watched, now: u64, longest: u64, tunin
             continue;
         }
         if quiet {
-            // It fell silent as a whole, as far as is known.
-            stretch.suspect = false;
             changed = true;
-            stretch.places.clear();
-            let Showed { hits, silent } = Showed::by(mine, stretch, tuning);
-            let is_covered = hits == 0 && silent * tuning.checks_cover >= stretch.own as usize;
-            let exposure = is_covered.then(|| mean(mine.iter().map(|(_, w)| w.length)));
-            for_cells(&mut target.blocks, stretch.range, |_, cell| {
-                if cell.state == State::Lit {
-                    cell.fell_silent(exposure, now);
-                }
-            });
+            fall_silent(stretch, &mut target.blocks, mine, now, tuning);
         }
         // Where pages that are accessed lie apart, cells of which it is not known yet which those are tell another rate: that of all
         // of their pages.
@@ -95,6 +86,13 @@ pub(super) fn spread_results(target: &mut Watched, now: u64, longest: u64, tunin
                 changed = true;
                 stretch.places.clear();
             }
+            // Each check by itself would have to be silent for longer and longer, as the rate falls with all that show nothing.
+            stretch.missed = if share > 0.0 { 0.0 } else { stretch.missed + length };
+            if stretch.evidence.is_over(stretch.missed, tuning) {
+                changed = true;
+                fall_silent(stretch, &mut target.blocks, mine, now, tuning);
+                continue;
+            }
         }
         // So many windows are a sweep, which says nothing of where: what a loop has passed since looks like another rate than what it
         // has yet to reach.
@@ -146,6 +144,26 @@ pub(super) fn spread_results(target: &mut Watched, now: u64, longest: u64, tunin
     target.results = results;
 }
 
+/// It fell silent as a whole, as far as is known.
+fn fall_silent(
+    stretch: &mut Stretch,
+    blocks: &mut [Block],
+    checks: &[(AddrRange, cell::Window)],
+    now: u64,
+    tuning: &Tuning,
+) {
+    (stretch.suspect, stretch.missed) = (false, 0.0);
+    stretch.places.clear();
+    let Showed { hits, silent } = Showed::by(checks, stretch, tuning);
+    let is_covered = hits == 0 && silent * tuning.checks_cover >= stretch.own as usize;
+    let exposure = is_covered.then(|| mean(checks.iter().map(|(_, w)| w.length)));
+    for_cells(blocks, stretch.range, |_, cell| {
+        if cell.state == State::Lit {
+            cell.fell_silent(exposure, now);
+        }
+    });
+}
+
 fn mean(values: impl Iterator<Item = f32>) -> f32 {
     let (sum, count) = values.fold((0.0, 0), |(sum, count), value| (sum + value, count + 1));
     sum / count.max(1) as f32
@@ -171,7 +189,6 @@ fn for_cells(blocks: &mut [Block], range: AddrRange, mut each: impl FnMut(u64, &
 
 #[cfg(test)]
 mod tests {
-    use super::super::draw::Stretch;
     use super::super::tuning::AT_5_MS as T;
     use super::target::CELL_SIZE;
     use super::*;

@@ -182,6 +182,10 @@ table! {
     /// Access probability an interval from which memory is checked by turns instead of being watched without end: below
     /// it (1 Hz) cleared pages stay clear for whole aggregations and show each access by themselves.
     active: f32 = 0.005, variants;
+    /// Hits that the evidence of a stretch slower than [`Self::fast`] keeps when it is drawn anew from its cells, of which each counts
+    /// little: a loop over 300 MiB at 2 Hz was told by what one pass had shown, at .7 to 4 Hz. With 4 it is told for twice as long
+    /// after it ended (`tests/simulated/bursts.rs`).
+    deep_hits: f32 = 10.0, without 0.001;
     /// Pages of a check. Of each the kernel's record is read, which is in no cache: with 32 a tenth of all cost, by a profile. Past 33
     /// the kernel flushes all of a processor's translations instead of one by one. With 8, 16 or 32 rates are told as well
     /// (`tests/simulated/rates.rs`); 16 are a folio of 64 KiB.

@@ -3,6 +3,7 @@
 
 mod acted;
 mod asleep;
+mod bursts;
 mod busy;
 mod crowd;
 mod folios;

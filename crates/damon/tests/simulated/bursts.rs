@@ -1,0 +1,59 @@
+//! Memory that is gone over in one go, a few times a second: all checks of one moment meet it, or none does. It was told at a quarter
+//! to twice its rate by turns, since drawing it anew kept what one or two passes had shown, and for 10 to 15 s after it had ended.
+
+use isotherm_damon::*;
+use isotherm_simulated::{Keep, Prices, Purse, Simulated, areas, share_accessed, tick};
+
+const SEEDS: [u64; 4] = [11, 23, 35, 47];
+/// Seconds for which it goes on, and those that follow.
+const LASTS: u64 = 20;
+const AFTER: u64 = 15;
+
+/// When, and how much is told to be accessed within a second, as a share of what is.
+fn told(hz: f64, mib: u64, prices: Prices, seed: u64) -> Vec<(f64, f64)> {
+    let at = |hz| areas(&[(2, mib << 10, hz), (8, 64 << 10, 0.0)]);
+    let ops = Simulated::new(at(hz));
+    let mut monitor = Monitor::new(Attrs::default(), ops, Watch::new(), seed).unwrap();
+    monitor.add_target(TargetId(1)).unwrap();
+    let (mut now, mut purse, mut keep) = (0, Purse::full(1).with_prices(prices), Keep::default());
+    while now < (LASTS + AFTER) * 200 {
+        if now == LASTS * 200 {
+            monitor.ops().change(at(0.0));
+        }
+        tick(&mut monitor, &mut now, &mut purse, &mut keep);
+    }
+    let used = |s: &Snapshot| {
+        let regions = s.targets.iter().flat_map(|target| &target.regions);
+        let bytes = regions.map(|r| {
+            r.range.size() as f64 * f64::from(r.seen_bp) / 10_000.0
+                * share_accessed(r, s.max_nr_accesses, 200)
+        });
+        bytes.sum::<f64>() / (mib << 20) as f64
+    };
+    keep.0.iter().map(|s| (s.end_ns as f64 / 1e9, used(s))).collect()
+}
+
+#[test]
+fn what_is_gone_over_at_once_is_told_while_it_is_and_not_for_long_after() {
+    for (name, prices, mib) in [("busy", Prices::BUSY, 300), ("quiet", Prices::QUIET, 64)] {
+        for hz in [2.0, 4.0] {
+            let lasts = LASTS as f64;
+            let (mut share, mut lowest, mut fell_after) = (0.0, f64::INFINITY, 0.0);
+            for seed in SEEDS {
+                let told = told(hz, mib, prices, seed);
+                let meanwhile: Vec<f64> =
+                    told.iter().filter(|(at, _)| (3.0..lasts).contains(at)).map(|(_, used)| *used).collect();
+                share += meanwhile.iter().sum::<f64>() / meanwhile.len() as f64 / SEEDS.len() as f64;
+                lowest = meanwhile.into_iter().fold(lowest, f64::min);
+                let last = told.iter().rfind(|(_, used)| *used > 0.1).map_or(0.0, |(at, _)| at - lasts);
+                fell_after += last / SEEDS.len() as f64;
+            }
+            println!(
+                "{name}, {mib} MiB at {hz} Hz: {share:.2} of it, {lowest:.2} at least; gone after {fell_after:.1} s"
+            );
+            // By its rate, 1 - exp(-2) and 1 - exp(-4) of it are accessed within a second.
+            assert!(share > 0.84 && lowest > 0.6, "{name}, {hz} Hz: {share}, {lowest} at least");
+            assert!(fell_after < 6.0, "{name}, {hz} Hz: {fell_after} s");
+        }
+    }
+}
