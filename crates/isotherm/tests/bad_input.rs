@@ -9,7 +9,7 @@ use std::fs;
 use tempfile::tempdir;
 
 /// Arguments of `record`, and what its complaint must name.
-const CASES: [(&[&str], i32, &[&str]); 30] = [
+const CASES: [(&[&str], i32, &[&str]); 31] = [
     (&[], 2, &["nothing to record", "--pid", "--cgroup"]),
     (&["--pid", "0"], 1, &["process 0", "no such process", "ps -e"]),
     (&["--pid", "4194303"], 1, &["process 4194303", "no such process", "ps -e"]),
@@ -49,6 +49,7 @@ const CASES: [(&[&str], i32, &[&str]); 30] = [
     (&["--sample", "5", "--pid", "1"], 2, &["unit"]),
     (&["--sample", "-5ms", "--pid", "1"], 2, &["-5"]),
     (&["--overhead", "0.3", "--pid", "1"], 2, &["no % sign", "0.3%"]),
+    (&["--overhead", "-1%", "--pid", "1"], 2, &["-1%", "negative"]),
     (&["--backend", "magic", "--pid", "1"], 2, &["magic", "pte", "refs"]),
     (&["--duration", "1ms", "--pid", "1"], 2, &["--duration 1 ms", "(100 ms)"]),
     (

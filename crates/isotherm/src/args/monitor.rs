@@ -65,7 +65,7 @@ pub struct MonitorArgs {
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = parse_regions, allow_negative_numbers = true)]
     pub max_regions: usize,
     /// Ceiling of the monitor's own CPU time, in percent of one CPU; 0 is none
-    #[arg(long, value_name = "SHARE", default_value = "1%", value_parser = parse_share)]
+    #[arg(long, value_name = "SHARE", default_value = "1%", value_parser = parse_share, allow_hyphen_values = true)]
     pub overhead: f64,
     /// Who decides which pages to look at; `kernel` and `refs` have no choice [default: watch with `pte`, classic with
     /// `idle`]

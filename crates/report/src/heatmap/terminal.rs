@@ -37,6 +37,9 @@ const ACTED: char = 'x';
 /// Columns that are used at the least.
 pub const NARROWEST: usize = 12;
 
+/// Columns that notes take at the least.
+const NOTES: usize = 30;
+
 /// Width of an address, `0x7ffc00000000`.
 const ADDRESS: usize = 14;
 
@@ -74,7 +77,7 @@ pub fn write_terminal(map: &Heatmap, options: &TerminalOptions, out: &mut impl W
         writeln!(out, "{line}")?;
     }
     write_body(map, options, out)?;
-    for line in map.provenance.foot_within(options.width.max(60)) {
+    for line in map.provenance.foot_within(options.width.max(NOTES)) {
         writeln!(out, "{line}")?;
     }
     Ok(())
@@ -96,16 +99,19 @@ pub fn write_body(map: &Heatmap, options: &TerminalOptions, out: &mut impl Write
         writeln!(out, "actions: {line}")?;
     }
     if let Some(share) = map.heat_share() {
-        writeln!(
-            out,
-            "{} of the recorded heat (Hz x bytes x s) lies in the areas shown",
-            format_share(share)
-        )?;
+        let heat =
+            format!("{} of the recorded heat (Hz x bytes x s) lies in the areas shown", format_share(share));
+        write_wrapped(&heat, options, out)?;
     }
     if let Some(left_out) = map.left_out() {
-        writeln!(out, "{left_out}")?;
+        write_wrapped(&left_out, options, out)?;
     }
     Ok(())
+}
+
+/// Writes a note in lines that fit.
+fn write_wrapped(note: &str, options: &TerminalOptions, out: &mut impl Write) -> io::Result<()> {
+    columns::wrapped(note, options.width.max(NOTES)).iter().try_for_each(|line| writeln!(out, "{line}"))
 }
 
 /// What a panel shows, in a line of at most `width` characters. A figure is there whole or not at all.
@@ -303,8 +309,7 @@ fn write_legend(
     }
     if options.mode == ColourMode::Plain {
         let up_to = |digit: u32| format_rate(scale.rate_hz(f64::from(digit) / 9.0, highest));
-        return writeln!(
-            out,
+        let legend = format!(
             "access rate{}: 0 is 0 Hz, 1 up to {}, 3 up to {}, 6 up to {}, 9 up to {}; {}blank: not monitored",
             scale.remark(),
             up_to(1),
@@ -313,6 +318,7 @@ fn write_legend(
             up_to(9),
             if map.has_unknown() { "?: unknown; " } else { "" }
         );
+        return write_wrapped(&legend, options, out);
     }
     write!(out, "access rate{}: 0 Hz ", scale.remark())?;
     let width = 24;
