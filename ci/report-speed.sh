@@ -21,7 +21,7 @@ if [ "${WIDE:-3000000}" -gt 0 ]; then
 	say "            $(write "$scratch/wide.rec" "${WIDE:-3000000}" --wide)"
 fi
 cd "$scratch"
-exec python3 - "$isotherm" "${RUNS:-5}" <<'PYTHON'
+python3 - "$isotherm" "${RUNS:-5}" <<'PYTHON'
 import os, subprocess, sys, time
 
 isotherm, runs = sys.argv[1], int(sys.argv[2])

@@ -152,8 +152,8 @@ pub struct RecordArgs {
     pub duration: Option<Duration>,
     #[command(flatten)]
     pub monitor: MonitorArgs,
-    /// Also print how things stand to standard output, a JSON object a line, one every TIME; of processes that run, not of a
-    /// command, which would write there, too [default: off; without a value: 1s]
+    /// Also print how things stand to standard output, a JSON object a line, one every TIME; for running processes
+    /// only, as a recorded command writes there itself [default: off; without a value: 1s]
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "1s", value_parser = parse_time)]
     pub follow: Option<Duration>,
     /// Write a series of files, a new one every TIME, instead of one: isotherm.rec makes isotherm-20260801T120000Z.rec and so on,

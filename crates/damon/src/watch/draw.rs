@@ -304,7 +304,6 @@ fn carry(old: &[Stretch], new: &mut [Stretch], now: u64, tuning: &Tuning) {
         let at = old.partition_point(|s| s.range.end <= middle);
         if let Some(before) = old.get(at).filter(|s| s.range.contains(middle)) {
             stretch.checked = before.checked;
-            stretch.missed = before.missed;
             stretch.suspect = before.suspect;
             // Cut in two it is not twice as much: what is most of it has it.
             let is_most = 2 * stretch.range.intersection(before.range).size() > before.range.size();
@@ -317,8 +316,16 @@ fn carry(old: &[Stretch], new: &mut [Stretch], now: u64, tuning: &Tuning) {
         if let Some(before) = old.get(at).filter(|s| s.range == stretch.range) {
             stretch.evidence.luck = before.evidence.luck;
         }
-        if let Some(before) = old.get(at).filter(|s| is_same(s.range, stretch.range)) {
+        // Of few cells each check tells much of all.
+        if let Some(before) = old.get(at).filter(|s| is_same(s.range, stretch.range))
+            && stretch.own >= tuning.settled_cells
+        {
             stretch.evidence.deepen(&before.evidence, now, tuning);
+        }
+        if let Some(before) = old.get(at).filter(|s| s.range.contains(middle)) {
+            // As large a part of what stands behind it now as it was of what did.
+            let kept = stretch.evidence.exposure / before.evidence.exposure.max(1.0);
+            stretch.missed = before.missed * kept.min(1.0);
         }
         let near = old.partition_point(|s| s.range.start + CELL_SIZE / 2 < stretch.range.start);
         if let Some(before) =

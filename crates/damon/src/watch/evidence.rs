@@ -279,19 +279,24 @@ impl Evidence {
         }
     }
 
-    /// Whether it is no chance that in so many intervals, the last of its exposure, there was no hit: as improbable as
-    /// [`Tuning::surprise_idle`] has it, of a rate that stands on few hits itself. Of `n` hits in `e` intervals, none in `m` more has
-    /// the probability (e / (e + m))^n. To compare `m` with the rate of all of them would never end it, where there are few: the rate
-    /// falls with each miss.
+    /// Whether it is no chance that in so many intervals, the last of its exposure, there was no hit, of a rate that stands on few hits
+    /// itself: of `n` hits in `e` intervals, none in `m` more has the probability (e / (e + m))^n. To compare `m` with the rate of all
+    /// of them would never end it, where there are few: the rate falls with each miss. What is accessed many times a second is known
+    /// to be silent by its checks.
     pub fn is_over(&self, missed: f32, tuning: &Tuning) -> bool {
-        let before = (self.exposure - missed).max(self.hits);
-        self.hits > 0.0 && self.hits * -ln(before / (before + missed)) > tuning.surprise_idle
+        let before = self.exposure - missed;
+        // Of less than was missed nothing is known: it was drawn anew, of other cells.
+        before > self.hits
+            && self.rate() < tuning.fast
+            && self.hits * -ln(before / self.exposure) > tuning.over
     }
 
     /// Of a mean of many cells, each of which counts little: as much stands behind it as behind what was known of all of them
     /// together before, up to [`Tuning::deep_hits`], if that was about the same rate. Of what is accessed many times a second enough
     /// does as it is.
     pub fn deepen(&mut self, before: &Self, now: u64, tuning: &Tuning) {
+        // A mean does not say when it last came in.
+        self.last = before.last;
         let (hits, exposure) = before.faded(now, tuning);
         if self.floor || before.floor || hits <= 0.0 || self.hits <= 0.0 || exposure <= self.exposure {
             return;

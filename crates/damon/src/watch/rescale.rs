@@ -74,6 +74,7 @@ impl Rescale {
 
     fn stretch(self, stretch: &mut Stretch) {
         self.evidence(&mut stretch.evidence);
+        self.length(&mut stretch.missed);
         for at in [&mut stretch.checked, &mut stretch.silent_at, &mut stretch.heard] {
             self.time(at);
         }

@@ -47,6 +47,9 @@ pub(super) fn spread_results(target: &mut Watched, now: u64, longest: u64, tunin
             continue;
         }
         let Showed { hits, silent } = Showed::by(mine, stretch, tuning);
+        if hits > 0 {
+            stretch.missed = 0.0;
+        }
         let believed = stretch.evidence.rate();
         // Found accessed where that was to be expected long before, it tells nothing of the rate; beside windows that were looked at in
         // time it would stand for many intervals with one access.
@@ -87,8 +90,9 @@ pub(super) fn spread_results(target: &mut Watched, now: u64, longest: u64, tunin
                 stretch.places.clear();
             }
             // Each check by itself would have to be silent for longer and longer, as the rate falls with all that show nothing.
-            stretch.missed = if share > 0.0 { 0.0 } else { stretch.missed + length };
+            stretch.missed += if hits > 0 { 0.0 } else { length };
             if stretch.evidence.is_over(stretch.missed, tuning) {
+                // Few of its cells were watched meanwhile: the others are unknown, and to be seen.
                 changed = true;
                 fall_silent(stretch, &mut target.blocks, mine, now, tuning);
                 continue;

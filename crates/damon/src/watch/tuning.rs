@@ -182,6 +182,10 @@ table! {
     /// Access probability an interval from which memory is checked by turns instead of being watched without end: below
     /// it (1 Hz) cleared pages stay clear for whole aggregations and show each access by themselves.
     active: f32 = 0.005, variants;
+    /// ... of all checks of a stretch together, of what is accessed a few times a second. Memory that is accessed all at once at random
+    /// times becomes unknown for a moment as often; with 6 a loop that has ended is shown for twice as long
+    /// (`tests/simulated/bursts.rs`).
+    over: f32 = 4.5, without INFINITE;
     /// Hits that the evidence of a stretch slower than [`Self::fast`] keeps when it is drawn anew from its cells, of which each counts
     /// little: a loop over 300 MiB at 2 Hz was told by what one pass had shown, at .7 to 4 Hz. With 4 it is told for twice as long
     /// after it ended (`tests/simulated/bursts.rs`).

@@ -1,5 +1,6 @@
-//! Memory that is gone over in one go, a few times a second: all checks of one moment meet it, or none does. It was told at a quarter
-//! to twice its rate by turns, since drawing it anew kept what one or two passes had shown, and for 10 to 15 s after it had ended.
+//! A loop that passes over its memory at once, a few times a second: all checks of one moment meet it, or none does. Its rate was
+//! reported at a quarter to twice of what it is by turns, since drawing it anew kept what one or two passes had shown, and for 10 to
+//! 15 s after it had ended.
 
 use isotherm_damon::*;
 use isotherm_simulated::{Keep, Prices, Purse, Simulated, areas, share_accessed, tick};
@@ -36,7 +37,8 @@ fn told(hz: f64, mib: u64, prices: Prices, seed: u64) -> Vec<(f64, f64)> {
 #[test]
 fn what_is_gone_over_at_once_is_told_while_it_is_and_not_for_long_after() {
     for (name, prices, mib) in [("busy", Prices::BUSY, 300), ("quiet", Prices::QUIET, 64)] {
-        for hz in [2.0, 4.0] {
+        // By its rate, 1 - exp(-2) and 1 - exp(-4) of it are accessed within a second.
+        for (hz, shares) in [(2.0, 0.84..0.94), (4.0, 0.95..0.995)] {
             let lasts = LASTS as f64;
             let (mut share, mut lowest, mut fell_after) = (0.0, f64::INFINITY, 0.0);
             for seed in SEEDS {
@@ -51,9 +53,9 @@ fn what_is_gone_over_at_once_is_told_while_it_is_and_not_for_long_after() {
             println!(
                 "{name}, {mib} MiB at {hz} Hz: {share:.2} of it, {lowest:.2} at least; gone after {fell_after:.1} s"
             );
-            // By its rate, 1 - exp(-2) and 1 - exp(-4) of it are accessed within a second.
-            assert!(share > 0.84 && lowest > 0.6, "{name}, {hz} Hz: {share}, {lowest} at least");
-            assert!(fell_after < 6.0, "{name}, {hz} Hz: {fell_after} s");
+            assert!(shares.contains(&share) && lowest > 0.6, "{name}, {hz} Hz: {share}, {lowest} at least");
+            // Or is unknown: most of it was not looked at.
+            assert!(fell_after < 8.0, "{name}, {hz} Hz: {fell_after} s");
         }
     }
 }

@@ -322,7 +322,8 @@ impl Profile {
             for (_, region, used) in regions {
                 let by_rate = figures(region);
                 let ws = if snapshot.sample_ns > 0 && max_bp > 0.0 { *used } else { by_rate.ws };
-                let unknown = by_rate.unknown.min(1.0 - ws);
+                let (_, present, not_seen) = accessible_of(region);
+                let unknown = not_seen.min((present + not_seen - ws).max(0.0));
                 self.areas.add_to(
                     area,
                     slot,

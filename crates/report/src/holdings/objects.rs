@@ -9,7 +9,6 @@
 //! accessed and is present, not in what is unknown now ([`super::past`]).
 
 use super::figures::{Density, HOT_SHARE, Sums};
-use crate::space::Multiset;
 use std::sync::Arc;
 
 /// What one target says of a stretch of an object.
@@ -48,7 +47,8 @@ impl Said {
             ended: true,
             knows: false,
             seen: 0,
-            seen_share: 0,
+            shows_all: false,
+            shown: 0,
             absent: resident.map(|share| log(1.0 - share)),
             is_rated: false,
             idle: idle.map(|idle| Some(log(idle))),
@@ -188,8 +188,9 @@ struct Weight {
     ended: bool,
     knows: bool,
     seen: i64,
-    /// In billionths.
-    seen_share: u32,
+    /// Of who accesses it: whether all of it is seen, and otherwise of what is not.
+    shows_all: bool,
+    shown: i64,
     /// Of what is not resident.
     absent: Option<i64>,
     is_rated: bool,
@@ -202,12 +203,13 @@ struct Weight {
 
 impl Weight {
     fn of(one: &Density) -> Self {
-        let billionths = |share: f64| (share * 1e9).round() as u32;
+        let shown = if one.per_s > 0.0 { one.seen } else { 0.0 };
         Self {
             ended: false,
             knows: one.seen > 0.0,
             seen: log(one.seen),
-            seen_share: billionths(one.seen),
+            shows_all: shown >= 1.0,
+            shown: if shown < 1.0 { log(1.0 - shown) } else { 0 },
             absent: one.resident.map(|share| log(1.0 - share.min(1.0))),
             is_rated: one.hot.is_some(),
             idle: one.idle.map(|idle| idle.map(log)),
@@ -233,7 +235,8 @@ struct All {
     absent: i64,
     watched: [i64; 3],
     seen: i64,
-    most_seen: Multiset,
+    show_all: i64,
+    shown: i64,
     per_s: i64,
     mean_per_s: i64,
     missed: [i64; 3],
@@ -257,7 +260,6 @@ impl All {
             return;
         }
         self.mappers += by;
-        self.most_seen.change(one.seen_share, by > 0);
         self.rated += by * i64::from(one.is_rated);
         if let Some(absent) = one.absent {
             self.present += by;
@@ -274,6 +276,8 @@ impl All {
         }
         self.known += by;
         self.seen += by * one.seen;
+        self.show_all += by * i64::from(one.shows_all);
+        self.shown += by * one.shown;
         self.per_s += by * one.per_s;
         self.mean_per_s += by * one.mean_per_s;
         for (missed, one) in self.missed.iter_mut().zip(one.missed) {
@@ -323,12 +327,12 @@ impl All {
         let exp = |log: i64| if log == 0 { 1.0 } else { (-(log as f64) / ONE).exp() };
         let per_s = self.per_s as f64 / ONE;
         let mean_per_s = self.mean_per_s as f64 / ONE;
-        let highest = |set: &Multiset| set.highest().map_or(0.0, |v| f64::from(v) / 1e9);
         let all = if self.known < self.mappers { 0.0 } else { exp(self.seen) };
         // Of an access in an aggregation: one of them shows it, that there is none only all of them do.
         let accessed = -(-per_s * scale.aggr_s).exp_m1();
         let idle = |at: usize| (self.watched[at] == self.mappers).then(|| exp(self.idle[at]));
-        let seen = all + (highest(&self.most_seen) - all) * accessed;
+        let shown = if self.show_all > 0 { 1.0 } else { 1.0 - exp(self.shown) };
+        let seen = all + (shown - all).max(0.0) * accessed;
         Density {
             seen,
             resident: (self.present == self.mappers).then(|| 1.0 - exp(self.absent)),

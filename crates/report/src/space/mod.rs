@@ -25,7 +25,6 @@ pub(crate) use copies::WIDE;
 use cutter::Cutter;
 use isotherm_damon::{AddrRange, RegionSnapshot, TargetId};
 use isotherm_record::{Item, Mapping, Mappings, ObjectId};
-pub(crate) use shared::Multiset;
 use shared::Shares;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};

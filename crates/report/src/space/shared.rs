@@ -449,11 +449,11 @@ impl Sum {
 
 /// Numbers, each as often as it was put in.
 #[derive(Debug, Default)]
-pub(crate) struct Multiset(BTreeMap<u32, usize>);
+struct Multiset(BTreeMap<u32, usize>);
 
 impl Multiset {
     /// Puts a number in, or takes it out.
-    pub fn change(&mut self, value: u32, begins: bool) {
+    fn change(&mut self, value: u32, begins: bool) {
         if begins {
             *self.0.entry(value).or_default() += 1;
         } else if let Some(count) = self.0.get_mut(&value) {
@@ -465,13 +465,8 @@ impl Multiset {
     }
 
     /// The lowest number in it.
-    pub fn lowest(&self) -> Option<u32> {
+    fn lowest(&self) -> Option<u32> {
         self.0.keys().next().copied()
-    }
-
-    /// The highest number in it.
-    pub fn highest(&self) -> Option<u32> {
-        self.0.keys().next_back().copied()
     }
 }
 

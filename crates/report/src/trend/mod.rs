@@ -489,7 +489,7 @@ impl Accumulate for TrendAnalysis {
                                 let size = region.range.size() as f64;
                                 let (_, present, not_seen) = accessible_of(region);
                                 used += size * share;
-                                not_known += size * not_seen.min(present - share).max(0.0);
+                                not_known += size * not_seen.min((present + not_seen - share).max(0.0));
                             });
                             known = known.saturating_add(used.round() as u64);
                             unknown = unknown.saturating_add(not_known.round() as u64);

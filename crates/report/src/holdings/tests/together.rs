@@ -121,11 +121,15 @@ proptest! {
             let mut trend = TrendAnalysis::new(TrendOptions { targets: wanted, ..TrendOptions::new(measure) });
             notes.iter().for_each(|note| trend.note(note));
             trend.snapshot(&last);
-            trend.finish().percentile(50).unwrap_or(0)
+            let report = trend.finish();
+            let unknown = report.unknown_bytes.iter().find(|p| p.percent == 50).map_or(0, |p| p.value);
+            (report.percentile(50).unwrap_or(0), unknown)
         };
-        let sum: u64 = (1..=targets.len() as u64).map(|id| trend(vec![TargetId(id)])).sum();
-        let all = trend(Vec::new());
+        let sum: u64 = (1..=targets.len() as u64).map(|id| trend(vec![TargetId(id)]).0).sum();
+        let (all, unknown) = trend(Vec::new());
         prop_assert!(all <= sum + rounding, "{all} of at most {sum}");
+        let there = object.resident.unwrap_or(u64::MAX);
+        prop_assert!(all + unknown <= there + rounding, "{all} and {unknown} unknown of {there}");
         // Idle pages of a region have places there, which others use or not, and are a share of it here.
         let mut pieces = targets.iter().flat_map(|(_, turns)| turns).flat_map(|(_, pieces)| pieces);
         let steps = object.mapped / 1000 + rounding;
