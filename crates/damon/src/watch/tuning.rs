@@ -183,7 +183,7 @@ table! {
     /// it (1 Hz) cleared pages stay clear for whole aggregations and show each access by themselves.
     active: f32 = 0.005, variants;
     /// ... of all checks of a stretch together, of what is accessed a few times a second. Memory that is accessed all at once at random
-    /// times becomes unknown for a moment as often; with 6 a loop that has ended is shown for twice as long
+    /// times may become unknown for a moment by it; with 6 a loop that has ended is shown for twice as long
     /// (`tests/simulated/bursts.rs`).
     over: f32 = 4.5, without INFINITE;
     /// Hits that the evidence of a stretch slower than [`Self::fast`] keeps when it is drawn anew from its cells, of which each counts

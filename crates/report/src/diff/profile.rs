@@ -5,7 +5,7 @@ use crate::Accumulate;
 use crate::names::printable;
 use crate::provenance::{Provenance, Reading};
 use crate::rate::{BP, RateScale, interval_ns, share_accessed, share_accessed_by_rate, share_in_use};
-use crate::space::{Space, accessible_of};
+use crate::space::{Space, accessible_of, unknown_beside};
 use crate::units::SECOND_NS;
 use isotherm_damon::{RegionSnapshot, Snapshot, TargetId};
 use isotherm_record::{Cost, Item, Mappings, ObjectId};
@@ -322,8 +322,7 @@ impl Profile {
             for (_, region, used) in regions {
                 let by_rate = figures(region);
                 let ws = if snapshot.sample_ns > 0 && max_bp > 0.0 { *used } else { by_rate.ws };
-                let (_, present, not_seen) = accessible_of(region);
-                let unknown = not_seen.min((present + not_seen - ws).max(0.0));
+                let unknown = unknown_beside(region, ws);
                 self.areas.add_to(
                     area,
                     slot,

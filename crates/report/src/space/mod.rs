@@ -367,6 +367,12 @@ pub(crate) fn accessible_of(region: &RegionSnapshot) -> (f64, f64, f64) {
     (seen, present, unknown)
 }
 
+/// The share of a region of which nothing is known where a share of it is in use: no more than the rest of what is there.
+pub(crate) fn unknown_beside(region: &RegionSnapshot, in_use: f64) -> f64 {
+    let (_, known, unknown) = accessible_of(region);
+    unknown.min((known + unknown - in_use).max(0.0))
+}
+
 /// Whether what follows `last` without a gap is the same memory going on.
 fn continues(last: &Piece, object: Option<(usize, u64)>) -> bool {
     match (last.object, object) {

@@ -13,7 +13,7 @@ pub use text::{TextOptions, write_text};
 use crate::Accumulate;
 use crate::provenance::{Provenance, Reading};
 use crate::rate::{BP, RateScale, interval_ns, share_accessed, share_accessed_by_rate, share_in_use};
-use crate::space::{Space, accessible_of};
+use crate::space::{Space, accessible_of, unknown_beside};
 use crate::units::{self, Rate, format_rate, format_share, format_size, format_size_tick, significant};
 use distribution::Distribution;
 use isotherm_damon::{RegionSnapshot, Snapshot, TargetId};
@@ -487,9 +487,8 @@ impl Accumulate for TrendAnalysis {
                             let (mut used, mut not_known) = (0.0, 0.0);
                             self.space.each_in_use(snapshot, wanted, out, add, |_, region, share| {
                                 let size = region.range.size() as f64;
-                                let (_, present, not_seen) = accessible_of(region);
                                 used += size * share;
-                                not_known += size * not_seen.min((present + not_seen - share).max(0.0));
+                                not_known += size * unknown_beside(region, share);
                             });
                             known = known.saturating_add(used.round() as u64);
                             unknown = unknown.saturating_add(not_known.round() as u64);
