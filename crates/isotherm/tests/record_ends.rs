@@ -82,3 +82,31 @@ fn why_nothing_is_recorded_any_more_is_said_while_the_command_runs() {
     let said = fs::read_to_string(&told).unwrap();
     assert_eq!(said.matches("No space left").count(), 1, "{said}");
 }
+
+/// Programs give back what they hold before they end, and what they held is what people ask for.
+#[test]
+fn what_a_program_held_is_told_as_it_was_before_it_gave_it_back() {
+    if !pte_works() {
+        return;
+    }
+    let dir = tempdir().unwrap();
+    let program = r#"my $x; vec($x, 64 << 20, 8) = 1; select(undef, undef, undef, 2); undef $x; select(undef, undef, undef, 0.4)"#;
+    let record = run(dir.path(), &["record", "--overhead", "0", "--", "perl", "-e", program]);
+    assert_eq!(record.status.code(), Some(0), "{record:?}");
+    assert!(record.err.contains("then it gave up memory, and ended with"), "{}", record.err);
+    let least = 64 << 20;
+    let summary = run(dir.path(), &["report", "summary", "--json"]).json();
+    let held = &summary["processes"][0]["figures"]["resident"];
+    assert!(held.as_u64().unwrap() >= least, "{summary}");
+    assert_eq!(summary["totals"]["resident"], *held);
+    let left = summary["gave_up"][0]["left"].as_f64().unwrap();
+    assert!((0.01..0.5).contains(&left), "{left}");
+    let access = run(dir.path(), &["report", "access", "--json"]).json();
+    assert!(access["totals"]["resident"].as_u64().unwrap() >= least, "{access}");
+    assert_eq!(access["gave_up"], summary["gave_up"]);
+    // Whoever asks for the end sees it.
+    let last = summary["gave_up"][0]["time_ns"].as_u64().unwrap() - summary["origin_ns"].as_u64().unwrap();
+    let after = format!("{}ms", last / 1_000_000 + 250);
+    let after = run(dir.path(), &["report", "access", "--json", "--time", &after]).json();
+    assert!(after["totals"]["resident"].as_u64().unwrap() < least / 2, "{after}");
+}

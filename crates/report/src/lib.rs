@@ -48,8 +48,10 @@ pub mod tradeoff;
 pub mod trend;
 pub mod units;
 
+mod before_end;
 mod segments;
 mod space;
+pub use before_end::{GaveUp, WithoutEnds};
 pub use space::UNKNOWN_MAPPING;
 #[cfg(test)]
 mod synthetic;

@@ -6,12 +6,12 @@ use crate::reading::Recording;
 use anyhow::{Context, anyhow};
 use isotherm_damon::TargetId;
 use isotherm_record::{Item, RecordChoice, shell_word};
-use isotherm_report::Accumulate;
 use isotherm_report::heatmap::{Survey, SurveyOptions};
 use isotherm_report::holdings::Holdings;
 use isotherm_report::html::{self, Canvas, Contents};
 use isotherm_report::trend::{Definition, Measure, TrendAnalysis, TrendOptions};
 use isotherm_report::units::format_size;
+use isotherm_report::{Accumulate, WithoutEnds};
 use std::io::{self, BufWriter, Write};
 
 /// Stretches of time that the working set is kept for, at most.
@@ -116,13 +116,13 @@ impl Figures {
             buckets: BUCKETS,
             ..TrendOptions::new(Measure::WorkingSet(Definition::default()))
         });
-        let mut holdings = Holdings::new(targets);
+        let mut holdings = WithoutEnds::new(Holdings::new(targets));
         Recording::new(&args.input).within(args.time).silent().read(&mut |item| {
             trend.item(item);
             holdings.item(item);
             Ok(())
         })?;
-        Ok(Self { trend, holdings })
+        Ok(Self { trend, holdings: holdings.finish().0 })
     }
 }
 

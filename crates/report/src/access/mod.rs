@@ -12,6 +12,7 @@ pub use text::write_text;
 pub use totals::{RateClass, Totals};
 
 use crate::Accumulate;
+use crate::before_end::{self, BeforeEnd, Due};
 use crate::heatmap::UnknownWord;
 use crate::names::NameBook;
 use crate::provenance::{Provenance, Reading};
@@ -94,6 +95,8 @@ impl std::str::FromStr for Grouping {
 pub struct AccessAnalysis {
     options: AccessOptions,
     provenance: Provenance,
+    /// Of the last snapshot; how things stood at another moment is as it was.
+    before: BeforeEnd,
     names: NameBook,
     space: Space,
     /// The snapshot to report; of an aggregate, the intervals of the last one.
@@ -120,6 +123,7 @@ impl AccessAnalysis {
         Self {
             options,
             provenance: Provenance::default(),
+            before: BeforeEnd::default(),
             names: NameBook::default(),
             space: Space::default(),
             held: Snapshot::default(),
@@ -151,13 +155,34 @@ impl AccessAnalysis {
             self.snapshots += 1;
             return;
         }
-        let Snapshot { start_ns, end_ns, sample_ns, max_nr_accesses, targets } = snapshot;
-        self.held.start_ns = *start_ns;
-        self.held.end_ns = *end_ns;
-        self.held.sample_ns = *sample_ns;
-        self.held.max_nr_accesses = *max_nr_accesses;
-        self.held.targets.clone_from(targets);
+        before_end::copy(snapshot, &mut self.held);
         self.snapshots = 1;
+    }
+
+    /// Takes what may be the last of it.
+    fn take(&mut self, due: Due<'_>) {
+        match due {
+            Due::Note(item) => self.learn(item),
+            Due::Snapshot(snapshot) if !self.is_of_wanted(snapshot) => {}
+            Due::Snapshot(snapshot) if self.snapshots > 0 && self.held.end_ns == snapshot.end_ns => {
+                self.hold(snapshot);
+            }
+            Due::Snapshot(snapshot) => {
+                std::mem::swap(&mut self.held, snapshot);
+                self.snapshots = 1;
+            }
+        }
+    }
+
+    /// How things stood at the end is how they stood when there was something last.
+    fn is_of_wanted(&self, snapshot: &Snapshot) -> bool {
+        let ids = &self.options.pattern.targets;
+        snapshot.targets.iter().any(|target| ids.is_empty() || ids.contains(&target.id.0))
+    }
+
+    fn learn(&mut self, item: &Item) {
+        self.names.note(item);
+        self.space.note(item);
     }
 
     fn add(&mut self, snapshot: &Snapshot, from: u64, to: u64) {
@@ -199,6 +224,8 @@ impl AccessAnalysis {
 
     /// The report. Without a snapshot in the selected time it has no targets.
     pub fn finish(mut self) -> AccessReport {
+        let mut before = std::mem::take(&mut self.before);
+        let gave_up = before.finish(|due| self.take(due));
         let mut pattern = self.options.pattern.clone();
         if self.options.by == Grouping::Object {
             // Those of other targets were left out before the rest was added up.
@@ -238,10 +265,11 @@ impl AccessAnalysis {
             hidden_unknown_bytes: hidden_totals.unknown_bytes,
             totals,
             targets: Vec::new(),
+            gave_up,
             provenance: Provenance::default(),
             missing,
         };
-        let mappers = self.mappers();
+        let (mappers, by_object) = (self.mappers(), self.options.by == Grouping::Object);
         while let Some(target) = shown.last().map(|row| row.target) {
             let first = shown.partition_point(|row| row.target != target);
             let regions = if first == 0 { std::mem::take(&mut shown) } else { shown.split_off(first) };
@@ -255,6 +283,11 @@ impl AccessAnalysis {
             });
         }
         report.targets.reverse();
+        // Others that ended are not in it.
+        let end_ns = report.end_ns;
+        report.gave_up.retain(|of| {
+            of.time_ns == end_ns && (by_object || report.targets.iter().any(|t| t.target == of.target))
+        });
         report.provenance = self.provenance;
         report
     }
@@ -472,13 +505,17 @@ fn wanted(options: &AccessOptions) -> impl Fn(TargetId) -> bool {
 impl Accumulate for AccessAnalysis {
     fn snapshot(&mut self, snapshot: &Snapshot) {
         self.provenance.snapshot(snapshot);
-        // How things stood at the end is how they stood when there was something last.
-        let ids = &self.options.pattern.targets;
-        if !snapshot.targets.iter().any(|target| ids.is_empty() || ids.contains(&target.id.0)) {
+        if self.options.selection == Selection::Last {
+            let mut before = std::mem::take(&mut self.before);
+            before.snapshot(snapshot, |due| self.take(due));
+            self.before = before;
+            return;
+        }
+        if !self.is_of_wanted(snapshot) {
             return;
         }
         match self.options.selection {
-            Selection::Last => self.hold(snapshot),
+            Selection::Last => {}
             Selection::At(time) => {
                 let same = self.snapshots > 0 && self.held.end_ns == snapshot.end_ns;
                 if self.snapshots == 0 || same || interval_ns(snapshot).0 < self.absolute(time) {
@@ -492,16 +529,18 @@ impl Accumulate for AccessAnalysis {
     fn note(&mut self, item: &Item) {
         self.provenance.note(item);
         let limit = match self.options.selection {
-            Selection::Last => u64::MAX,
+            Selection::Last => {
+                let mut before = std::mem::take(&mut self.before);
+                before.note(item, |due| self.take(due));
+                self.before = before;
+                return;
+            }
             Selection::At(time) | Selection::Between(_, time) => self.absolute(time),
         };
         // The names of then, not of later.
         match item {
             Item::Mappings(m) if m.time_ns > limit && self.names.time_ns(TargetId(m.target)).is_some() => {}
-            other => {
-                self.names.note(other);
-                self.space.note(other);
-            }
+            other => self.learn(other),
         }
     }
 }

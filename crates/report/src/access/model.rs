@@ -1,6 +1,7 @@
 //! What the access report holds.
 
 use super::Totals;
+use crate::before_end::GaveUp;
 use crate::heatmap::AreaError;
 use crate::provenance::Provenance;
 use serde::Serialize;
@@ -82,6 +83,9 @@ pub struct AccessReport {
     pub hidden_resident: Option<u64>,
     /// Of those, bytes of which nothing is known; without [`Pattern::unknown`](super::Pattern::unknown) a bound of the rate excludes them.
     pub hidden_unknown_bytes: u64,
+    /// Targets that gave up memory before they ended, and are shown as they stood before that.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub gave_up: Vec<GaveUp>,
     /// A group a target, or an object.
     pub targets: Vec<TargetAccess>,
     /// Sums over all shown.

@@ -2,6 +2,7 @@
 
 use super::{AccessReport, Totals};
 use crate::NOTHING_FITS;
+use crate::before_end;
 use crate::columns::{shortened, wrapped};
 use crate::space::UNKNOWN_MAPPING;
 use crate::units::{
@@ -96,6 +97,14 @@ fn notes(report: &AccessReport, seen: bool) -> Vec<String> {
         };
         notes.push(format!("not shown: {regions}, {size}{resident}, which the filters exclude{unknown}"));
     }
+    let name = |id| {
+        report
+            .targets
+            .iter()
+            .find(|t| t.target == id)
+            .map_or_else(|| format!("target {id}"), |t| t.name.clone())
+    };
+    notes.extend(before_end::remark(&report.gave_up, report.origin_ns, name));
     notes.push(format!(
         "rate: sampling intervals a second in which the region was seen accessed, 100 % is {}; age: for how long it kept \
          about that rate",

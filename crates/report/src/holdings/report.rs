@@ -2,6 +2,7 @@
 
 use super::{Figures, Holdings, MappingHoldings, ObjectHoldings, ProcessHoldings};
 use crate::Accumulate;
+use crate::before_end::{GaveUp, WithoutEnds};
 use crate::heatmap::AreaError;
 use crate::names::Sought;
 use crate::provenance::Provenance;
@@ -113,8 +114,28 @@ impl Default for HoldingsOptions {
 pub struct HoldingsAnalysis {
     options: HoldingsOptions,
     provenance: Provenance,
+    standing: WithoutEnds<Standing>,
+}
+
+/// How things stand.
+#[derive(Clone, Debug, Default)]
+struct Standing {
     holdings: Holdings,
     looks: Looks,
+}
+
+impl Accumulate for Standing {
+    fn snapshot(&mut self, snapshot: &Snapshot) {
+        if self.holdings.loses() {
+            self.looks.look(&mut self.holdings, 4);
+        }
+        self.holdings.snapshot(snapshot);
+        self.looks.look(&mut self.holdings, 1);
+    }
+
+    fn note(&mut self, item: &Item) {
+        self.holdings.note(item);
+    }
 }
 
 /// How things stood when the working set of a second was highest.
@@ -194,6 +215,9 @@ pub struct HoldingsReport {
     pub nr_ended: u64,
     /// Lines left out: filtered, or beyond the limit, or of processes that ended, of which only the largest are kept.
     pub hidden: u64,
+    /// Processes that gave up memory before they ended, and are shown as they stood before that.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub gave_up: Vec<GaveUp>,
     /// Processes that came and went without a snapshot of them: in no line, and not in `nr_processes`.
     pub nr_unseen: u64,
     /// For how long they were known at most, ns.
@@ -206,8 +230,8 @@ pub struct HoldingsReport {
 impl HoldingsAnalysis {
     /// An analysis of nothing yet.
     pub fn new(options: HoldingsOptions) -> Self {
-        let holdings = Holdings::new(options.targets.clone());
-        Self { options, provenance: Provenance::default(), holdings, looks: Looks::default() }
+        let standing = Standing { holdings: Holdings::new(options.targets.clone()), looks: Looks::default() };
+        Self { options, provenance: Provenance::default(), standing: WithoutEnds::new(standing) }
     }
 
     /// For reports on a recording that was cut: in what way, a clause.
@@ -217,10 +241,12 @@ impl HoldingsAnalysis {
 
     /// The report.
     pub fn finish(self) -> HoldingsReport {
-        let (options, holdings) = (&self.options, &self.holdings);
+        let Self { options, provenance, standing } = self;
+        let (Standing { holdings, looks }, mut gave_up) = standing.finish();
+        gave_up.retain(|of| options.targets.is_empty() || options.targets.contains(&TargetId(of.target)));
         let all = holdings.processes();
         let mut report = HoldingsReport {
-            origin_ns: self.provenance.origin_ns(),
+            origin_ns: provenance.origin_ns(),
             time_ns: holdings.now_ns(),
             observed_ns: all.iter().map(|p| p.observed_ns).max().unwrap_or(0),
             by: options.by,
@@ -235,10 +261,11 @@ impl HoldingsAnalysis {
             nr_unseen: holdings.unseen().0,
             longest_unseen_ns: holdings.unseen().1,
             missing: None,
-            provenance: self.provenance,
+            gave_up,
+            provenance,
         };
         if report.nr_ended > 0 {
-            report.highest = self.looks.highest.filter(|highest| highest.figures.ws_1s > report.totals.ws_1s);
+            report.highest = looks.highest.filter(|highest| highest.figures.ws_1s > report.totals.ws_1s);
         }
         let hidden = &mut report.hidden;
         let mut sought = Sought::new(&options.mapping);
@@ -392,15 +419,11 @@ impl Line for Either {
 impl Accumulate for HoldingsAnalysis {
     fn snapshot(&mut self, snapshot: &Snapshot) {
         self.provenance.snapshot(snapshot);
-        if self.holdings.loses() {
-            self.looks.look(&mut self.holdings, 4);
-        }
-        self.holdings.snapshot(snapshot);
-        self.looks.look(&mut self.holdings, 1);
+        self.standing.snapshot(snapshot);
     }
 
     fn note(&mut self, item: &Item) {
         self.provenance.note(item);
-        self.holdings.note(item);
+        self.standing.note(item);
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{By, Figures, HoldingsReport, MappingHoldings, ProcessHoldings};
 use crate::NOTHING_FITS;
+use crate::before_end;
 use crate::columns::{self, padded, shortened};
 use crate::units::{counted, format_address, format_seconds, format_size, format_time, noun};
 use std::io::{self, Write};
@@ -111,6 +112,14 @@ fn remarks(report: &HoldingsReport, lines: &[Line]) -> Vec<String> {
         };
         remarks.push(format!("*: ended before, as it stood then; not in the total{but}"));
     }
+    let listed = |target: u64| report.processes.iter().find(|p| p.target == target).map(process_name);
+    let named = |target: u64| {
+        let of_mapping = || report.mappings.iter().find(|m| m.target == target);
+        listed(target).or_else(|| of_mapping().map(|m| called(&m.process, m.pid, target)))
+    };
+    let gave_up: Vec<_> = report.gave_up.iter().filter(|of| named(of.target).is_some()).copied().collect();
+    remarks
+        .extend(before_end::remark(&gave_up, report.origin_ns, |target| named(target).unwrap_or_default()));
     if report.highest.is_some() {
         remarks.push(
             "highest: when most was accessed within a second, with those that have ended since".to_owned(),
@@ -157,13 +166,21 @@ struct Line {
 
 fn process_line(p: &ProcessHoldings, what: &str) -> Line {
     let star = if p.ended.is_some() { "*" } else { "" };
-    let name = match (p.name.as_str(), p.pid) {
-        ("", 0) => format!("target {}", p.target),
-        ("", pid) => format!("pid {pid}"),
-        (name, pid) => format!("{name} {pid}"),
-    };
+    let name = process_name(p);
     let place = String::new();
     Line { name: format!("{what}{name}{star}"), figures: Some(p.figures), ended: p.ended.is_some(), place }
+}
+
+fn process_name(p: &ProcessHoldings) -> String {
+    called(&p.name, p.pid, p.target)
+}
+
+fn called(name: &str, pid: u32, target: u64) -> String {
+    match (name, pid) {
+        ("", 0) => format!("target {target}"),
+        ("", pid) => format!("pid {pid}"),
+        (name, pid) => format!("{name} {pid}"),
+    }
 }
 
 fn mapping_line(m: &MappingHoldings, what: &str) -> Line {

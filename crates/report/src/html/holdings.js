@@ -20,7 +20,7 @@ class HoldingsView {
   constructor(holdings) {
     Object.assign(this, { holdings, by: 'ws_60s', falling: true, most: MANY, open: new Set() });
     byId('holdings').hidden = false;
-    byId('holdings-what').textContent = `As things stood at the end, ${formatMoment(holdings.time_ns, 1e8)} after the start; of processes that had ended, at their end. "?": not recorded, or not observed for so long. ${holdings.remark}`;
+    byId('holdings-what').textContent = `As things stood at the end, ${formatMoment(holdings.time_ns, 1e8)} after the start; of processes that had ended, at their end, before they gave up their memory. "?": not recorded, or not observed for so long. ${holdings.remark}`;
     this.filter = el('input', { type: 'search', id: 'holdings-filter', placeholder: 'part of a name', autocomplete: 'off' });
     this.filter.addEventListener('input', () => { this.most = MANY; this.fill(true); });
     this.more = el('button', { type: 'button' });
