@@ -104,6 +104,16 @@ impl Columns {
 
     /// A column that changes at most with the snapshot or the target: its value, or none, for so many rows.
     fn runs(&mut self, runs: impl Iterator<Item = (Option<u64>, usize)>, kind: Kind) -> Result<()> {
+        self.runs_or_none(runs, kind, kind == Kind::Time)
+    }
+
+    /// The same; `nullable`: not each row has a value.
+    fn runs_or_none(
+        &mut self,
+        runs: impl Iterator<Item = (Option<u64>, usize)>,
+        kind: Kind,
+        nullable: bool,
+    ) -> Result<()> {
         self.others.clear();
         let mut list: Vec<(Option<u32>, usize)> = Vec::new();
         let (mut rows, mut nulls) = (0, 0);
@@ -117,7 +127,7 @@ impl Columns {
             }
         }
         let keys = self.others.keys();
-        let page = self.encoder.runs(&list, keys.len(), kind == Kind::Time)?;
+        let page = self.encoder.runs(&list, keys.len(), nullable)?;
         let (dictionary, statistics) = kind.dictionary(&mut self.encoder, keys, nulls)?;
         let distinct = keys.len();
         self.push(&Data { dictionary: Some(&dictionary), pages: &[(page, rows)], statistics, distinct })
@@ -333,7 +343,10 @@ impl Columns {
     }
 
     /// A column of which each row has a value of its own, or none.
-    fn sparse(&mut self, rows: impl Iterator<Item = Option<u64>>, kind: Kind) -> Result<()> {
+    fn sparse(&mut self, rows: impl Iterator<Item = Option<u64>> + Clone, kind: Kind) -> Result<()> {
+        if let Some(runs) = few_runs(rows.clone()) {
+            return self.runs_or_none(runs.into_iter(), kind, kind != Kind::Share);
+        }
         self.others.clear();
         let numbers = &mut self.numbers[0];
         numbers.clear();
@@ -386,6 +399,22 @@ impl Columns {
         }
         self.push(&Data { dictionary: None, pages: &pages, statistics: None, distinct: 0 })
     }
+}
+
+/// The values of a column and for how many rows each, where they are few: backends that count know no evidence.
+fn few_runs(rows: impl Iterator<Item = Option<u64>>) -> Option<Vec<(Option<u64>, usize)>> {
+    /// Beyond so many, numbers are as short.
+    const FEW: usize = 64;
+    let mut runs: Vec<(Option<u64>, usize)> = Vec::new();
+    for value in rows {
+        let full = runs.len() == FEW;
+        match runs.last_mut() {
+            Some((last, rows)) if *last == value => *rows += 1,
+            _ if full => return None,
+            _ => runs.push((value, 1)),
+        }
+    }
+    Some(runs)
 }
 
 /// What the values of a column are.

@@ -269,7 +269,7 @@ fn next_targets(
         target.id = TargetId(id);
         target.steady = false;
         regions::decode(flags, cursors, previous, shift, Version::V1_0, &mut target.regions)?;
-        previous.clone_from(&target.regions);
+        regions::copy(&target.regions, previous);
     }
     Some(())
 }

@@ -385,6 +385,15 @@ pub(super) fn decode(
     Some(())
 }
 
+/// Makes `to` what `from` is. In pieces: what is longer than 2 kB, glibc has the processor copy (`rep movsb`), and on some that takes
+/// ten times as long where the two do not lie alike, a quarter of all time that reports took.
+pub(super) fn copy(from: &[RegionSnapshot], to: &mut Vec<RegionSnapshot>) {
+    const PIECE: usize = 1536 / size_of::<RegionSnapshot>();
+    to.clear();
+    to.reserve(from.len());
+    from.chunks(PIECE).for_each(|piece| to.extend_from_slice(piece));
+}
+
 /// Index of the first region of `prev`, from `at` on, that ends past `addr`.
 #[inline(always)]
 fn advance(prev: &[RegionSnapshot], mut at: usize, addr: u64) -> usize {

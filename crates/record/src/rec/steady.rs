@@ -248,7 +248,7 @@ pub(super) fn decode(
             target.id = TargetId(id);
             target.steady = steady;
             regions::decode(flags, columns, previous, shift, Version::V1_1, &mut target.regions)?;
-            previous.clone_from(&target.regions);
+            regions::copy(&target.regions, previous);
         } else {
             for (index, slot) in (index..index + count).zip(slot..) {
                 let (id, previous) = slots.get(slot)?;
@@ -257,7 +257,7 @@ pub(super) fn decode(
                 let target = place(targets, index);
                 target.id = TargetId(id);
                 target.steady = true;
-                target.regions.clone_from(previous);
+                regions::copy(previous, &mut target.regions);
             }
         }
         index += count;

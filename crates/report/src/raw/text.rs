@@ -50,14 +50,18 @@ impl Lines {
     ) -> io::Result<()> {
         self.head.len = self.times;
         let _ = write!(self.head, "{id} ");
+        // A region mostly begins where the one before ended.
+        let mut end = Address::of(0);
         for r in regions {
             if chunk.len >= CHUNK {
                 out.take_chunk(chunk)?;
             }
             let mut line = Line { room: &mut chunk.room[chunk.len..][..LINE], len: 0 };
             line.whole(&self.head);
-            line.address(r.range.start);
-            line.address(r.range.end);
+            let start = if r.range.start == end.value { end } else { Address::of(r.range.start) };
+            end = Address::of(r.range.end);
+            line.address(start);
+            line.address(end);
             line.number(r.range.size());
             line.word(*b" ", 1);
             line.number(u64::from(r.nr_accesses));
@@ -104,6 +108,12 @@ impl Line<'_> {
     #[inline]
     fn number(&mut self, value: u64) {
         const ROUND: u64 = 100_000_000;
+        // Most counts, ages and rates.
+        if value < 1000 {
+            let [hundreds, tens, ones, digits] = SMALL[value as usize];
+            let all = u32::from_le_bytes([hundreds, tens, ones, 0]);
+            return self.word((all >> (24 - 8 * u32::from(digits))).to_le_bytes(), usize::from(digits));
+        }
         if value >= ROUND {
             self.number(value / ROUND);
             return self.word((eight_digits(value % ROUND) + ZEROS).to_le_bytes(), 8);
@@ -116,12 +126,9 @@ impl Line<'_> {
 
     /// `0x7f1200000000 `.
     #[inline]
-    fn address(&mut self, value: u64) {
-        let zeros = (value | 1).leading_zeros() / 4;
-        let digits =
-            u128::from(hexadecimal((value >> 32) as u32)) | u128::from(hexadecimal(value as u32)) << 64;
+    fn address(&mut self, address: Address) {
         self.word(*b"0x", 2);
-        self.word((digits >> (8 * zeros)).to_le_bytes(), 16 - zeros as usize);
+        self.word(address.digits.to_le_bytes(), address.len);
         self.word(*b" ", 1);
     }
 
@@ -134,8 +141,8 @@ impl Line<'_> {
         // rounded as the exact value would be.
         if (0.0..1e11).contains(&thousandths) && (thousandths - near as f64).abs() < 0.4999 {
             self.number(near / 1000);
-            let three = (eight_digits(near % 1000) + ZEROS) >> 40;
-            self.word((u64::from(b'.') | (three << 8) | (u64::from(b' ') << 32)).to_le_bytes(), 5);
+            let [tenths, hundredths, thousandths, _] = SMALL[(near % 1000) as usize];
+            self.word([b'.', tenths, hundredths, thousandths, b' ', 0, 0, 0], 5);
             return;
         }
         let mut text = Text::<48>::default();
@@ -157,6 +164,24 @@ impl Line<'_> {
             }
         }
         self.word(*b"\n", 1);
+    }
+}
+
+/// An address and its hexadecimal digits, the first in the lowest byte.
+#[derive(Clone, Copy)]
+struct Address {
+    value: u64,
+    digits: u128,
+    len: usize,
+}
+
+impl Address {
+    #[inline]
+    fn of(value: u64) -> Self {
+        let zeros = (value | 1).leading_zeros() / 4;
+        let digits =
+            u128::from(hexadecimal((value >> 32) as u32)) | u128::from(hexadecimal(value as u32)) << 64;
+        Self { value, digits: digits >> (8 * zeros), len: 16 - zeros as usize }
     }
 }
 
@@ -184,6 +209,19 @@ impl<const ROOM: usize> Write for Text<ROOM> {
         Ok(())
     }
 }
+
+/// The three digits of each number below 1000, and how many of them it has: one at least.
+const SMALL: [[u8; 4]; 1000] = {
+    let mut all = [[0; 4]; 1000];
+    let mut value = 0;
+    while value < 1000 {
+        let digits = if value < 10 { 1 } else { 2 + (value >= 100) as u8 };
+        all[value] =
+            [b'0' + (value / 100) as u8, b'0' + (value / 10 % 10) as u8, b'0' + (value % 10) as u8, digits];
+        value += 1;
+    }
+    all
+};
 
 /// The eight digits of a number below 10^8, as the bytes of a word: the first is the lowest byte. Each step halves what a part
 /// holds: four digits, two, one; the factors divide by 100 and by 10.

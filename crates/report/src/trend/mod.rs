@@ -89,6 +89,9 @@ impl std::fmt::Display for Definition {
     }
 }
 
+/// Rates of which it is remembered what share they access.
+const SHARES: usize = 64;
+
 impl Definition {
     /// Bytes of the working set in `snapshot`, whose regions are cut to mapped memory and have no byte twice, and the
     /// bytes of which nothing is known. `highest_bp`: the highest rate of the recording so far, for recordings that do not
@@ -100,8 +103,8 @@ impl Definition {
             max => f64::from(max) * BP,
         };
         let (mut known, mut unknown) = (0.0, 0.0);
-        // Regions that are cut to what is mapped come as many parts of one rate.
-        let mut last = ((0, 0), 0.0);
+        // There are few different rates, and powers take time.
+        let mut shares = [((0, 0), 0.0); SHARES];
         for region in snapshot.targets.iter().flat_map(|t| &t.regions) {
             let size = region.range.size() as f64;
             let (seen, present, not_seen) = accessible_of(region);
@@ -114,11 +117,13 @@ impl Definition {
                 Self::Damo => 0.0,
                 Self::Window(window) if snapshot.sample_ns > 0 && max_bp > 0.0 => {
                     let said = (region.accesses_bp(), region.idle_bp);
-                    if last.0 != said {
+                    let spread = said.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+                    let known = &mut shares[spread as usize % SHARES];
+                    if known.0 != said {
                         let intervals = window.as_nanos() as f64 / snapshot.sample_ns as f64;
-                        last = (said, share_accessed(region, max_bp, intervals));
+                        *known = (said, share_accessed(region, max_bp, intervals));
                     }
-                    last.1
+                    known.1
                 }
                 // Without intervals only the rate is known; this is the limit of the above for short intervals.
                 Self::Window(window) => {
