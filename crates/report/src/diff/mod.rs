@@ -16,11 +16,12 @@ pub use profile::Profile;
 pub use text::write_text;
 
 use crate::provenance::Provenance;
-use crate::units::{counted, format_rate, format_size, significant};
+use crate::units::{counted, format_rate, format_share, format_size, format_time, significant};
 use matching::{Matched, matched};
 use profile::{RunProfile, Sums};
 use serde::Serialize;
 use statistics::{Prior, Run, Test, centre, holm, test};
+use std::collections::BTreeSet;
 
 /// Recordings of one steady program differ in their working sets by so much (standard deviation), measured by
 /// `ci/diff-noise.sh` and rounded up; the absolute part is what a few regions more or less make.
@@ -193,6 +194,34 @@ pub struct DiffReport {
     pub outcome: Outcome,
     /// In words.
     pub verdict: String,
+    /// In which way the two sides were recorded otherwise, in words: what was seen of the same accesses may differ then.
+    pub unlike: Option<String>,
+}
+
+/// In which way two sides were recorded otherwise.
+fn unlike(a: &[Compared], b: &[Compared]) -> Option<String> {
+    let ceiling = |p: &Provenance| match p.overhead_limit {
+        0.0 => "no ceiling".to_owned(),
+        share => format!("a ceiling of {}", format_share(share)),
+    };
+    let backend = |p: &Provenance| format!("backend {}", p.backend.name);
+    let interval = |us: u64| format_time(us.saturating_mul(1000));
+    let sampling = |p: &Provenance| format!("sampling every {}", interval(p.attrs.sample_us));
+    let aggregation = |p: &Provenance| format!("aggregations of {}", interval(p.attrs.aggr_us));
+    let ways: [&dyn Fn(&Provenance) -> String; 4] = [&ceiling, &backend, &sampling, &aggregation];
+    let mut sides = [Vec::new(), Vec::new()];
+    for way in ways {
+        let of =
+            |side: &[Compared]| -> BTreeSet<String> { side.iter().map(|one| way(&one.provenance)).collect() };
+        let both = [of(a), of(b)];
+        if both[0] != both[1] {
+            for (side, of) in sides.iter_mut().zip(both) {
+                side.push(of.into_iter().collect::<Vec<_>>().join(" or "));
+            }
+        }
+    }
+    let [a, b] = sides.map(|side| side.join(", "));
+    (!a.is_empty()).then(|| format!("A was recorded with {a}, B with {b}"))
 }
 
 /// Compares recordings, each with the name of its file. Neither side may be empty.
@@ -259,6 +288,7 @@ pub fn compare(a: Vec<(String, Profile)>, b: Vec<(String, Profile)>, options: &D
     };
     DiffReport {
         verdict: verdict(&total, &done),
+        unlike: unlike(&compared, &b),
         significant,
         outcome,
         a: compared,

@@ -16,15 +16,14 @@ pub fn write_text(report: &DiffReport, width: usize, out: &mut impl Write) -> io
     let width = width.max(40);
     for (side, list) in [("A", &report.a), ("B", &report.b)] {
         for one in list {
-            let head = one.provenance.head_within(width - 3);
-            let head = head.first().map_or("", String::as_str);
+            let head = one.provenance.title(width - 3);
             let line = format!("{side}: {}: {head}", one.file);
             if columns::width(&line) <= width {
                 writeln!(out, "{line}")?;
             } else {
                 // A path stays whole: it is there to be copied.
                 writeln!(out, "{side}: {}:", one.file)?;
-                say(head, width, 3, out)?;
+                say(&head, width, 3, out)?;
             }
             for line in one.provenance.foot() {
                 say(&line, width, 3, out)?;
@@ -68,7 +67,10 @@ pub fn write_text(report: &DiffReport, width: usize, out: &mut impl Write) -> io
     }
     writeln!(out)?;
     let caveat = caveat(report).map_or_else(String::new, |caveat| format!("; {caveat}"));
-    say(&format!("{}{caveat}", report.verdict), width, 0, out)
+    say(&format!("{}{caveat}", report.verdict), width, 0, out)?;
+    let Some(unlike) = &report.unlike else { return Ok(()) };
+    let may = "so a difference may be one of what was seen: record both alike";
+    say(&format!("{unlike}: {may}"), width, 0, out)
 }
 
 /// Why no difference that was found says little.
@@ -153,11 +155,19 @@ mod tests {
     use crate::Accumulate;
     use crate::diff::{DiffOptions, Profile, compare};
     use crate::synthetic::{MIB, mapping, mappings, region, snapshot};
+    use isotherm_record::{Header, Item};
 
     /// What is printed of a program that uses `hot` MiB, recorded twice, for so many tenths of a second.
     fn printed(hot: u64, tenths: [u64; 2]) -> String {
+        printed_with(hot, tenths, [0.03, 0.03])
+    }
+
+    fn printed_with(hot: u64, tenths: [u64; 2], ceilings: [f64; 2]) -> String {
+        let mut ceilings = ceilings.into_iter();
         let [a, b] = tenths.map(|tenths| {
             let mut profile = Profile::new(Vec::new());
+            let overhead_limit = ceilings.next().unwrap();
+            profile.note(&Item::Header(Header { overhead_limit, ..Header::default() }));
             profile.note(&mappings(1, vec![mapping(0, 64 * MIB, "rw-p", "[heap]", 0, 0)]));
             for i in 0..tenths {
                 let regions = vec![region(0, hot * MIB, 20), region(hot * MIB, 64 * MIB, 0)];
@@ -168,6 +178,14 @@ mod tests {
         let mut out = Vec::new();
         write_text(&compare(a, b, &DiffOptions::default()), 200, &mut out).unwrap();
         String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn recordings_that_saw_differently_are_told() {
+        assert!(!printed_with(32, [200, 200], [0.03, 0.03]).contains("recorded with"));
+        let text = printed_with(32, [200, 200], [0.03, 0.0]);
+        let said = "A was recorded with a ceiling of 3 %, B with no ceiling: so a difference may be one of what was seen";
+        assert!(text.contains(said), "{text}");
     }
 
     #[test]

@@ -73,7 +73,7 @@ impl TerminalOptions {
 /// # Errors
 /// Those of `out`.
 pub fn write_terminal(map: &Heatmap, options: &TerminalOptions, out: &mut impl Write) -> io::Result<()> {
-    for line in map.provenance.head_within(options.width.max(60)) {
+    for line in map.provenance.head_within(options.width.max(40)) {
         writeln!(out, "{line}")?;
     }
     write_body(map, options, out)?;

@@ -75,9 +75,9 @@ impl Provenance {
         self.head_within(TITLE)
     }
 
-    /// The same within so many columns: its first line as [`Self::title`] cuts it, the others broken at spaces.
+    /// The same within so many columns: the title as [`Self::title`] cuts it, and all broken at spaces.
     pub fn head_within(&self, width: usize) -> Vec<String> {
-        let mut lines = vec![self.title(width)];
+        let mut lines = wrapped(&self.title(width), width);
         let backend = if self.backend.name.is_empty() { "unknown" } else { self.backend.name.as_str() };
         let mut how = vec![format!("backend {}", printable(backend))];
         if self.backend.coarse {

@@ -1,6 +1,7 @@
 //! A trend as text: percentiles with bars, and bars over time.
 
 use super::TrendReport;
+use crate::columns::wrapped;
 use crate::heatmap::{Tick, time_ticks};
 use crate::units::format_share;
 use std::io::{self, Write};
@@ -31,15 +32,15 @@ const GROWING: [char; 9] =
 /// # Errors
 /// Those of `out`.
 pub fn write_text(report: &TrendReport, options: &TextOptions, out: &mut impl Write) -> io::Result<()> {
-    for line in report.provenance.head_within(options.width.max(60)) {
+    for line in report.provenance.head_within(options.width.max(LEAST)) {
         writeln!(out, "{line}")?;
     }
-    writeln!(out, "{}", report.what)?;
+    say(&report.what, options.width, out)?;
     write_percentiles(report, options.width, out)?;
     if options.lines > 0 {
         write_plot(report, options, out)?;
     }
-    for line in report.provenance.foot_within(options.width.max(60)) {
+    for line in report.provenance.foot_within(options.width.max(LEAST)) {
         writeln!(out, "{line}")?;
     }
     Ok(())
@@ -64,16 +65,24 @@ pub(crate) fn write_percentiles(report: &TrendReport, width: usize, out: &mut im
         writeln!(out, "{:>12} {:>11}", "mean", report.measure.format(mean))?;
     }
     for remark in report.unknown_remark().iter().chain(&report.remarks) {
-        writeln!(out, "{remark}")?;
+        say(remark, width, out)?;
     }
     if report.relative_error > 0.0 {
-        writeln!(
-            out,
+        let exact = format!(
             "percentiles 1 to 99 are exact to {} of their value",
             format_share(report.relative_error)
-        )?;
+        );
+        say(&exact, width, out)?;
     }
     Ok(())
+}
+
+/// Columns that are used in any case.
+const LEAST: usize = 40;
+
+/// Writes a sentence, in several lines where it is longer than one.
+fn say(text: &str, width: usize, out: &mut impl Write) -> io::Result<()> {
+    wrapped(text, width.max(LEAST)).iter().try_for_each(|line| writeln!(out, "{line}"))
 }
 
 fn bar(share: f64, width: usize) -> String {
@@ -178,7 +187,8 @@ mod tests {
             row("50").contains("1.0 MiB") && row("75").contains("8.0 MiB") && row("mean").contains("4.5 MiB"),
             "{text}"
         );
-        assert!(text.contains("Denning: accessed at least once within 1 s"));
+        let flowing = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(flowing.contains("Denning: accessed at least once within 1 s"), "{text}");
     }
 
     #[test]
@@ -188,6 +198,8 @@ mod tests {
             let rows = text.lines().filter(|l| l.contains(['|', '+', '\u{2588}']) && !l.contains("unnamed"));
             let longest = rows.map(|l| l.chars().count()).max().unwrap();
             assert!((12..=width.max(24)).contains(&longest), "{width}: {text}");
+            let longest = text.lines().map(|l| l.chars().count()).max().unwrap();
+            assert!(longest <= width.max(LEAST), "{width}: {text}");
         }
     }
 
