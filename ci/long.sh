@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
 # What takes longer than CI has: run before an issue is called resolved. As root; on two CPUs an hour and a half or so.
 #
-#   ci/long.sh [STEP...]     STEP: deep, trees, spaces, arm64, stress, levels, bars; without one all
+#   ci/long.sh [STEP...]     STEP: random, tsan, models, deep, trees, spaces, arm64, stress, levels, bars; without one all
 set -uo pipefail
 # shellcheck source=ci/lib.sh
 . "$(dirname "$0")/lib.sh"
 cd "$root" || exit
 
-if [ $# = 0 ]; then set -- deep trees spaces arm64 stress levels bars; fi
+if [ $# = 0 ]; then set -- random tsan models deep trees spaces arm64 stress levels bars; fi
 for step in "$@"; do
 	case $step in
-	# Under Miri what CI has no time for of the page tables, their second borrow model, and address spaces; page tables on arm64's
-	# memory order (qemu-user).
-	deep | trees | spaces | arm64) must ci/memory.sh "$step" ;;
+	# The page tables' naive model for longer; ThreadSanitizer; under Miri what CI has no time for of the page tables, second borrow
+	# models, and address spaces; page tables on arm64's memory order (qemu-user).
+	random | tsan | models | deep | trees | spaces | arm64) must ci/memory.sh "$step" ;;
 	# Threads in one address space against naive models, on pages of their own and on the same pages, for half an hour each or
 	# ISOTHERM_STRESS_MINUTES.
 	stress) must cargo test --locked --release -p isotherm-mm --test stress --test serial -- --ignored --nocapture ;;
@@ -27,7 +27,7 @@ for step in "$@"; do
 		must ci/html-day.sh
 		;;
 	*)
-		printf 'no such step: %s (deep, trees, spaces, arm64, stress, levels, bars)\n' "$step" >&2
+		printf 'no such step: %s (random, tsan, models, deep, trees, spaces, arm64, stress, levels, bars)\n' "$step" >&2
 		exit 2
 		;;
 	esac

@@ -2,10 +2,10 @@
 # The memory manager's crates where ordinary tests do not reach: builds for kernels, loom's models, random operations for longer,
 # ThreadSanitizer, and Miri. One script for all crates, as a build serves all of them.
 #
-#   ci/memory.sh [STEP...]     without one: bare, loom, random, tsan, miri
+#   ci/memory.sh [STEP...]     without one: bare, loom, miri
 #
-# deep, trees, spaces and arm64 take minutes each and run only if named; ci/long.sh does. Each step ends with the processor time it
-# took. With CI=true it installs what rustup can; only what it cannot is skipped.
+# random, tsan, models, deep, trees, spaces and arm64 take minutes each and run only if named; ci/long.sh does. Each step ends with
+# the processor time it took. With CI=true it installs what rustup can; only what it cannot is skipped.
 set -uo pipefail
 # shellcheck source=ci/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -89,22 +89,30 @@ tables=(-p isotherm-pagetable)
 no_order=-Zmiri-disable-weak-memory-emulation
 tree_borrows=-Zmiri-tree-borrows
 
-# All `unsafe` of the other crates under both borrow models, and of the page tables under one.
+# All `unsafe` of all crates; under the other borrow model by `models` and `trees`.
 #
 # Nothing may leak but what crossbeam-epoch leaves behind when its threads end, on purpose; its lists are not meant for Stacked
 # Borrows either. Of the range tree `small` runs, which executes each `unsafe` block; the other tests take the same paths a
 # thousand times, and compare with a naive twin at each. So do the allocator's model tests.
 # The balloon's guest memory is never freed by the tests, and virtio-drivers makes pointers of addresses.
+models_of() {
+	interpret "pages ${1:-Stacked Borrows}" "$1" -p isotherm-page --lib --test handles --test split
+	interpret "RCU ${1:-Stacked Borrows}" "$1" -p isotherm-rcu --tests -- --skip callbacks_wait --skip epochs
+	interpret "range tree ${1:-Stacked Borrows}" "$1" -p isotherm-maple --test small
+}
+
+models() {
+	heading "Miri"
+	nightly miri rust-src || return
+	local -x PROPTEST_CASES=2
+	models_of "$tree_borrows"
+}
+
 miri() {
 	heading "Miri"
 	nightly miri rust-src || return
-	local model
 	local -x PROPTEST_CASES=2
-	for model in '' "$tree_borrows"; do
-		interpret "pages ${model:-Stacked Borrows}" "$model" -p isotherm-page --lib --test handles --test split
-		interpret "RCU ${model:-Stacked Borrows}" "$model" -p isotherm-rcu --tests -- --skip callbacks_wait --skip epochs
-		interpret "range tree ${model:-Stacked Borrows}" "$model" -p isotherm-maple --test small
-	done
+	models_of ''
 	interpret "crossbeam-epoch" "$tree_borrows -Zmiri-ignore-leaks -Zmiri-permissive-provenance" -p isotherm-rcu --test threads -- epochs
 	interpret "frames" "" -p isotherm-frames --lib --test zone --test stress
 	interpret "balloon" "-Zmiri-ignore-leaks -Zmiri-permissive-provenance" -p isotherm-balloon --lib --tests
@@ -156,7 +164,7 @@ spent() {
 	printf '%s' $((${14} + ${15}))
 }
 
-if [ $# = 0 ]; then set -- bare loom random tsan miri; fi
+if [ $# = 0 ]; then set -- bare loom miri; fi
 for step in "$@"; do
 	before=$(spent)
 	case $step in
@@ -165,12 +173,13 @@ for step in "$@"; do
 	random) random ;;
 	tsan) tsan ;;
 	miri) miri ;;
+	models) models ;;
 	deep) deep ;;
 	trees) trees ;;
 	spaces) spaces ;;
 	arm64) arm64 ;;
 	*)
-		printf 'no such step: %s (bare, loom, random, tsan, miri, deep, trees, spaces, arm64)\n' "$step" >&2
+		printf 'no such step: %s (bare, loom, miri, random, tsan, models, deep, trees, spaces, arm64)\n' "$step" >&2
 		exit 2
 		;;
 	esac
