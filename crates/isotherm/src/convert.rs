@@ -232,6 +232,9 @@ fn copy(mut reader: Box<dyn ItemReader>, mut writer: Box<dyn ItemWriter>, done: 
     Ok(reader)
 }
 
+/// How often what was written is sent to the disk meanwhile.
+const SYNC: Duration = Duration::from_millis(200);
+
 /// The same, to the disk.
 fn copy_to_file(
     reader: Box<dyn ItemReader>,
@@ -241,8 +244,25 @@ fn copy_to_file(
     done: &Done,
 ) -> Copied {
     let written = file.try_clone().with_context(|| format!("cannot write {name}"))?;
-    let reader = copy(reader, create_on(file, name.clone(), format)?, done)?;
-    written.sync_all().with_context(|| format!("cannot write {name}"))?;
+    let writer = create_on(file, name.clone(), format)?;
+    let (copied, went) = std::thread::scope(|scope| {
+        let (copying, is_copied) = channel::<()>();
+        let written = &written;
+        // So that little is left for the end, which would wait for all of it. An error is told to one of those who sync: to it, maybe.
+        let beside = std::thread::Builder::new().name("to-disk".to_owned()).spawn_scoped(scope, move || {
+            while is_copied.recv_timeout(SYNC) == Err(RecvTimeoutError::Timeout) {
+                written.sync_data()?;
+            }
+            Ok(())
+        });
+        let copied = copy(reader, writer, done);
+        drop(copying);
+        let went = beside.map(|thread| thread.join().unwrap_or_else(|_| Err(ErrorKind::Other.into())));
+        // Where no thread is to be had, all is done at the end.
+        (copied, went.unwrap_or(Ok(())))
+    });
+    let reader = copied?;
+    went.and_then(|()| written.sync_all()).with_context(|| format!("cannot write {name}"))?;
     Ok(reader)
 }
 

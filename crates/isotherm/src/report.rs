@@ -89,7 +89,8 @@ fn access(args: &AccessArgs) -> anyhow::Result<()> {
     if args.json {
         print_json(&report, true)
     } else {
-        print(|out| access::write_text(&report, terminal::size(io::stdout()).0, out))
+        let width = args.width.map_or_else(|| terminal::size(io::stdout()).0, usize::from);
+        print(|out| access::write_text(&report, width, out))
     }
 }
 

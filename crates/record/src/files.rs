@@ -84,6 +84,8 @@ fn read(
     let Some(format) = format else { return Err(Error::UnknownFormat { file }) };
     let input = Cursor::new(head).chain(input);
     Ok(match format {
+        // What comes through a pipe comes when it comes.
+        Format::Rec if whole.is_some() => Box::new(rec::Ahead::new(rec::Reader::new(input, &*file)?, file)),
         Format::Rec => Box::new(rec::Reader::new(input, file)?),
         Format::JsonCompressed | Format::Json => Box::new(json::read(input, file, format, options)?),
         Format::PerfScript => Box::new(perf_script::read(input, file, options)?),

@@ -139,6 +139,9 @@ pub struct AccessArgs {
     /// Only regions with this in the name of their mapping (`heap`, `libc`)
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     pub mapping: String,
+    /// Columns to use [default: those of the terminal]; in few, figures stand below the addresses
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(40..))]
+    pub width: Option<u16>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

@@ -4,7 +4,7 @@ use super::group::Group;
 use super::intern::Interner;
 use super::pages::{Chunk, Data, Encoder, Packed, Values, statistics};
 use super::{ANON, MAX_CELL};
-use isotherm_damon::RegionSnapshot;
+use isotherm_damon::{AddrRange, RegionSnapshot};
 use parquet::errors::Result;
 use parquet::file::statistics::Statistics;
 use parquet::schema::types::{ColumnDescPtr, SchemaDescPtr};
@@ -78,15 +78,11 @@ impl Columns {
             Kind::U32,
         )?;
         self.comms(group)?;
-        self.addresses(&group.regions)?;
+        self.addresses(group)?;
         self.counts(group)?;
         self.ages(group)?;
         self.mappings(group)?;
         self.evidence(&group.regions)?;
-        // Of nearly all regions it is none.
-        let idle = group.regions.chunk_by(|a, b| a.idle_bp == b.idle_bp);
-        let idle = idle.filter_map(|same| Some((Some(u64::from(same.first()?.idle_bp)), same.len())));
-        self.runs(idle, Kind::Share)?;
         self.runs(snapshot(|h| h.sample_ns), Kind::U64)?;
         self.items(group)?;
         Ok(std::mem::take(&mut self.chunks))
@@ -162,14 +158,33 @@ impl Columns {
         self.texts(&runs, &texts)
     }
 
-    fn addresses(&mut self, regions: &[RegionSnapshot]) -> Result<()> {
+    fn addresses(&mut self, group: &Group) -> Result<()> {
+        let regions = group.regions.as_slice();
         self.addresses.clear();
         let [starts, ends] = &mut self.numbers;
         starts.clear();
         ends.clear();
-        for region in regions {
-            starts.push(self.addresses.number(region.range.start));
-            ends.push(self.addresses.number(region.range.end));
+        // Regions mostly end where one ended in the snapshot before: that is tried first. Up to `until` are its rows.
+        let (mut before, mut until) = (0, 0);
+        for head in &group.heads {
+            let first = ends.len();
+            for region in regions.iter().skip(first).take(head.rows) {
+                let AddrRange { start, end } = region.range;
+                starts.push(self.addresses.number(start));
+                let known = (before..until.min(before + 2)).find(|row| regions[*row].range.end == end);
+                match known {
+                    Some(row) => {
+                        ends.push(ends[row]);
+                        self.addresses.was(end, ends[row]);
+                        before = row + 1;
+                    }
+                    None => {
+                        ends.push(self.addresses.number(end));
+                        before += usize::from(regions.get(before).is_some_and(|r| r.range.end < end));
+                    }
+                }
+            }
+            (before, until) = (first, ends.len());
         }
         let keys = self.addresses.keys();
         let distinct = keys.len();
@@ -333,19 +348,21 @@ impl Columns {
         self.push(&Data { dictionary: Some(&dictionary), pages: &page, statistics: None, distinct })
     }
 
-    /// `seen`, `exposure` and `resident`.
+    /// `seen`, `exposure`, `resident` and `idle`.
     fn evidence(&mut self, regions: &[RegionSnapshot]) -> Result<()> {
-        self.sparse(regions.iter().map(|r| Some(u64::from(r.seen_bp))), Kind::Share)?;
-        let exposure =
-            |r: &RegionSnapshot| (r.exposure != RegionSnapshot::COUNTED).then_some(u64::from(r.exposure));
-        self.sparse(regions.iter().map(exposure), Kind::U64)?;
-        self.sparse(regions.iter().map(|r| r.resident), Kind::U64)
+        let [seen, exposure, resident, idle] = evidence_runs(regions);
+        let seen_of = |r: &RegionSnapshot| Some(u64::from(r.seen_bp));
+        self.sparse(seen, regions.iter().map(seen_of), Kind::Share)?;
+        self.sparse(exposure, regions.iter().map(exposure_of), Kind::U64)?;
+        self.sparse(resident, regions.iter().map(|r| r.resident), Kind::U64)?;
+        let idle_of = |r: &RegionSnapshot| Some(u64::from(r.idle_bp));
+        self.sparse(idle, regions.iter().map(idle_of), Kind::Share)
     }
 
-    /// A column of which each row has a value of its own, or none.
-    fn sparse(&mut self, rows: impl Iterator<Item = Option<u64>> + Clone, kind: Kind) -> Result<()> {
-        if let Some(runs) = few_runs(rows.clone()) {
-            return self.runs_or_none(runs.into_iter(), kind, kind != Kind::Share);
+    /// A column of which each row has a value of its own, or none; `runs`, where they are few.
+    fn sparse(&mut self, runs: Runs, rows: impl Iterator<Item = Option<u64>>, kind: Kind) -> Result<()> {
+        if runs.list.len() <= Runs::FEW {
+            return self.runs_or_none(runs.list.into_iter(), kind, kind != Kind::Share);
         }
         self.others.clear();
         let numbers = &mut self.numbers[0];
@@ -401,20 +418,46 @@ impl Columns {
     }
 }
 
-/// The values of a column and for how many rows each, where they are few: backends that count know no evidence.
-fn few_runs(rows: impl Iterator<Item = Option<u64>>) -> Option<Vec<(Option<u64>, usize)>> {
+/// The values of a column and for how many rows each, as long as they are few: most backends know little evidence, and hardly any
+/// region is idle in part.
+#[derive(Default)]
+struct Runs {
+    list: Vec<(Option<u64>, usize)>,
+}
+
+impl Runs {
     /// Beyond so many, numbers are as short.
     const FEW: usize = 64;
-    let mut runs: Vec<(Option<u64>, usize)> = Vec::new();
-    for value in rows {
-        let full = runs.len() == FEW;
-        match runs.last_mut() {
-            Some((last, rows)) if *last == value => *rows += 1,
-            _ if full => return None,
-            _ => runs.push((value, 1)),
+
+    fn add(&mut self, value: Option<u64>, rows: usize) {
+        let many = self.list.len() > Self::FEW;
+        match self.list.last_mut() {
+            Some((last, all)) if *last == value => *all += rows,
+            _ if many => {}
+            _ => self.list.push((value, rows)),
         }
     }
-    Some(runs)
+}
+
+fn exposure_of(region: &RegionSnapshot) -> Option<u64> {
+    (region.exposure != RegionSnapshot::COUNTED).then_some(u64::from(region.exposure))
+}
+
+/// Those of `seen`, `exposure`, `resident` and `idle`, in one pass: the rows of a group are more than a cache holds.
+fn evidence_runs(regions: &[RegionSnapshot]) -> [Runs; 4] {
+    let mut runs: [Runs; 4] = Default::default();
+    let same = |a: &RegionSnapshot, b: &RegionSnapshot| {
+        (a.seen_bp, a.exposure, a.resident, a.idle_bp) == (b.seen_bp, b.exposure, b.resident, b.idle_bp)
+    };
+    for alike in regions.chunk_by(same) {
+        let Some(r) = alike.first() else { continue };
+        let values = [Some(u64::from(r.seen_bp)), exposure_of(r), r.resident, Some(u64::from(r.idle_bp))];
+        runs.iter_mut().zip(values).for_each(|(runs, value)| runs.add(value, alike.len()));
+        if runs.iter().all(|runs| runs.list.len() > Runs::FEW) {
+            break;
+        }
+    }
+    runs
 }
 
 /// What the values of a column are.

@@ -4,18 +4,32 @@
 pub(super) trait Key: Copy + Eq {
     /// Well mixed in its high bits.
     fn hash(self) -> u64;
+
+    /// A place of its own below [`SMALL`], if it has one.
+    fn small(self) -> Option<usize>;
 }
+
+/// Values below that are looked up directly: ages, shares.
+const SMALL: usize = 1 << 14;
 
 impl Key for u64 {
     fn hash(self) -> u64 {
         // Fibonacci hashing (Knuth, TAOCP 3, 6.4); the fold brings the low zero bits of addresses to use.
         (self ^ (self >> 29)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
+
+    fn small(self) -> Option<usize> {
+        (self < SMALL as u64).then_some(self as usize)
+    }
 }
 
 impl Key for u128 {
     fn hash(self) -> u64 {
         ((self >> 64) as u64).wrapping_mul(0xbf58_476d_1ce4_e5b9).wrapping_add(self as u64).hash()
+    }
+
+    fn small(self) -> Option<usize> {
+        None
     }
 }
 
@@ -25,17 +39,20 @@ pub(super) struct Interner<K> {
     keys: Vec<K>,
     /// Number of a key plus one, at its hash or past it; 0: free. A power of two of them, at least twice the keys.
     slots: Vec<u32>,
+    /// The same of small ones, at their place.
+    small: Vec<u32>,
     last: Option<(K, u32)>,
 }
 
 impl<K: Key> Interner<K> {
     pub(super) fn new() -> Self {
-        Self { keys: Vec::new(), slots: vec![0; 1 << 10], last: None }
+        Self { keys: Vec::new(), slots: vec![0; 1 << 10], small: Vec::new(), last: None }
     }
 
     pub(super) fn clear(&mut self) {
         self.keys.clear();
         self.slots.fill(0);
+        self.small.clear();
         self.last = None;
     }
 
@@ -51,6 +68,21 @@ impl<K: Key> Interner<K> {
         {
             return number;
         }
+        if let Some(place) = key.small() {
+            if self.small.is_empty() {
+                self.small.resize(SMALL, 0);
+            }
+            let number = match self.small[place].checked_sub(1) {
+                Some(number) => number,
+                None => {
+                    self.keys.push(key);
+                    self.small[place] = self.keys.len() as u32;
+                    self.small[place] - 1
+                }
+            };
+            self.last = Some((key, number));
+            return number;
+        }
         let mask = self.slots.len() - 1;
         let mut at = (key.hash() >> 32) as usize & mask;
         let number = loop {
@@ -64,6 +96,11 @@ impl<K: Key> Interner<K> {
         number
     }
 
+    /// The value that came last was this one, which has this number.
+    pub(super) fn was(&mut self, key: K, number: u32) {
+        self.last = Some((key, number));
+    }
+
     fn insert(&mut self, at: usize, key: K) -> u32 {
         self.keys.push(key);
         let number = self.keys.len() as u32;
@@ -72,7 +109,7 @@ impl<K: Key> Interner<K> {
             let len = self.slots.len() * 4;
             self.slots.clear();
             self.slots.resize(len, 0);
-            for (key, number) in self.keys.iter().zip(1..) {
+            for (key, number) in self.keys.iter().zip(1..).filter(|(key, _)| key.small().is_none()) {
                 let mut at = (key.hash() >> 32) as usize & (len - 1);
                 while self.slots[at] != 0 {
                     at = (at + 1) & (len - 1);
@@ -96,7 +133,8 @@ mod tests {
             interner.clear();
             let mut naive: HashMap<u64, u32> = HashMap::new();
             for i in 0..20_000_u64 {
-                let key = ((i * i + round) % 7001) << 12;
+                // Small ones among them.
+                let key = ((i * i + round) % 7001) << (12 * (i % 3 / 2));
                 let next = naive.len() as u32;
                 assert_eq!(interner.number(key), *naive.entry(key).or_insert(next));
                 assert_eq!(interner.keys()[naive[&key] as usize], key);

@@ -4,6 +4,7 @@ use super::GROUP_ROWS;
 use super::columns::Columns;
 use super::group::Group;
 use super::pages::Chunk;
+use isotherm_damon::RegionSnapshot;
 use parquet::errors::{ParquetError, Result};
 use parquet::schema::types::SchemaDescPtr;
 use std::collections::VecDeque;
@@ -21,14 +22,17 @@ const UNDERWAY: usize = THREADS + 1;
 const MOST_ROWS: usize = (UNDERWAY + 1) * GROUP_ROWS;
 
 type Encoded = Result<Vec<Chunk>>;
-type Job = (Group, SyncSender<Encoded>);
+/// The memory of its rows comes back with a group.
+type Answer = (Encoded, Vec<RegionSnapshot>);
+type Job = (Group, SyncSender<Answer>);
 
 /// The threads.
 pub(super) struct Pool {
     jobs: Option<SyncSender<Job>>,
     threads: Vec<JoinHandle<()>>,
     /// Their rows, and where they come back.
-    underway: VecDeque<(usize, Receiver<Encoded>)>,
+    underway: VecDeque<(usize, Receiver<Answer>)>,
+    room: Vec<Vec<RegionSnapshot>>,
 }
 
 impl Pool {
@@ -41,15 +45,17 @@ impl Pool {
             std::thread::Builder::new().name("parquet".to_owned()).spawn(move || {
                 loop {
                     let job = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
-                    let Ok((group, answer)) = job else { return };
+                    let Ok((mut group, answer)) = job else { return };
+                    let encoded = columns.encode(&group);
+                    group.regions.clear();
                     // Nobody waits when writing was given up.
-                    let _ = answer.send(columns.encode(&group));
+                    let _ = answer.send((encoded, group.regions));
                 }
             })
         });
         let threads: std::io::Result<Vec<JoinHandle<()>>> = threads.collect();
         let threads = threads.map_err(|e| ParquetError::External(Box::new(e)))?;
-        Ok(Self { jobs: Some(jobs), threads, underway: VecDeque::new() })
+        Ok(Self { jobs: Some(jobs), threads, underway: VecDeque::new(), room: Vec::new() })
     }
 
     /// Gives a group to be encoded, and takes those that are, while there are too many under way.
@@ -77,9 +83,19 @@ impl Pool {
 
     /// The next group that was given, encoded; `None` when there is none.
     pub(super) fn next(&mut self) -> Option<Encoded> {
-        let (_, encoded) = self.underway.pop_front()?;
-        let lost = || Err(ParquetError::General("a thread that encodes has ended".to_owned()));
-        Some(encoded.recv().unwrap_or_else(|_| lost()))
+        let (_, answer) = self.underway.pop_front()?;
+        let Ok((encoded, room)) = answer.recv() else {
+            return Some(Err(ParquetError::General("a thread that encodes has ended".to_owned())));
+        };
+        if room.capacity() <= 2 * GROUP_ROWS {
+            self.room.push(room);
+        }
+        Some(encoded)
+    }
+
+    /// Room for so many rows: what is new comes page by page from the kernel, which takes longer than to fill it.
+    pub(super) fn room(&mut self, rows: usize) -> Vec<RegionSnapshot> {
+        self.room.pop().unwrap_or_else(|| Vec::with_capacity(rows))
     }
 }
 

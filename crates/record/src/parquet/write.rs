@@ -7,7 +7,7 @@ use super::pages::Chunk;
 use super::pool::Pool;
 use super::{Bare, GROUP_ITEMS, GROUP_ROWS, MAX_CELL, MAX_LISTED, SCHEMA, SPAN_NS, SPAN_ROWS};
 use super::{KEY_CRC, KEY_HEADER, KEY_ITEMS, KEY_TARGETS, hex};
-use crate::rec::Notes;
+use crate::rec::{Notes, regions};
 use crate::{Error, Header, Item, ItemWriter, TargetInfo};
 use isotherm_damon::Snapshot;
 use parquet::errors::ParquetError;
@@ -178,7 +178,7 @@ impl<W: Write + Send> Writer<W> {
                 names: self.names.get(&target.id.0).cloned(),
                 rows: target.regions.len(),
             });
-            group.regions.extend_from_slice(&target.regions);
+            regions::append(&target.regions, &mut group.regions);
         }
         let rows = group.regions.len();
         let span = group.heads.first().map_or(0, |first| end_ns.saturating_sub(first.start_ns));
@@ -190,12 +190,13 @@ impl<W: Write + Send> Writer<W> {
     /// Has a group encoded beside.
     fn end_group(&mut self) -> Result<(), Error> {
         let group = std::mem::take(&mut self.group);
-        self.group.regions.reserve(group.regions.len());
+        let rows = group.regions.len();
         let pool = match &mut self.pool {
             Some(pool) => pool,
             None => self.pool.insert(Pool::new(&self.schema).map_err(|e| failed(&self.file, e))?),
         };
         let done = pool.submit(group);
+        self.group.regions = pool.room(rows);
         done.into_iter().try_for_each(|chunks| self.append(chunks))
     }
 

@@ -71,18 +71,20 @@
 //! 2^20 regions and as many targets a snapshot, 64 MiB a payload (either side of compression). They bound what a reader allocates for a file
 //! made to harm it.
 
+mod ahead;
 mod block;
 mod decode;
 mod items;
 mod mappings;
 mod quantise;
 mod reader;
-mod regions;
+pub(crate) mod regions;
 mod scan;
 mod steady;
 mod varint;
 mod writer;
 
+pub(crate) use ahead::Ahead;
 pub(crate) use block::MAGIC;
 pub use block::{Summary, TargetSummary};
 pub(crate) use items::Notes;

@@ -385,11 +385,16 @@ pub(super) fn decode(
     Some(())
 }
 
-/// Makes `to` what `from` is. In pieces: what is longer than 2 kB, glibc has the processor copy (`rep movsb`), and on some that takes
-/// ten times as long where the two do not lie alike, a quarter of all time that reports took.
+/// Makes `to` what `from` is.
 pub(super) fn copy(from: &[RegionSnapshot], to: &mut Vec<RegionSnapshot>) {
-    const PIECE: usize = 1536 / size_of::<RegionSnapshot>();
     to.clear();
+    append(from, to);
+}
+
+/// Copies regions, in pieces: what is longer than 2 kB, glibc has the processor copy (`rep movsb`), and on some that takes ten times
+/// as long where the two do not lie alike, a quarter of all time that reports took.
+pub(crate) fn append(from: &[RegionSnapshot], to: &mut Vec<RegionSnapshot>) {
+    const PIECE: usize = 1536 / size_of::<RegionSnapshot>();
     to.reserve(from.len());
     from.chunks(PIECE).for_each(|piece| to.extend_from_slice(piece));
 }
