@@ -51,13 +51,23 @@ fn store_all<F: Format>(entries: &[Entry], mut raw: u64, step: u64) {
     tail.iter().enumerate().for_each(|(n, entry)| entry.store(nth(raw, n, step)));
 }
 
-/// [`store_all`] for entries that nobody else can reach: of these the compiler makes the widest stores that it knows.
+/// [`store_all`] for entries that nobody else can reach: of these the compiler makes the widest stores that it knows. So many of
+/// them at a time that where the loop lies in memory makes no difference.
 #[inline(always)]
-fn write_all(entries: &mut [Entry], mut raw: u64, step: u64) {
-    for entry in entries {
-        entry.set(raw);
-        raw = raw.wrapping_add(step);
+fn write_all<F: Format>(entries: &mut [Entry], mut raw: u64, step: u64) {
+    if step != F::STEP {
+        for entry in entries {
+            entry.set(raw);
+            raw = raw.wrapping_add(step);
+        }
+        return;
     }
+    let (chunks, tail) = entries.as_chunks_mut::<{ 2 * CHUNK }>();
+    for chunk in chunks {
+        chunk.iter_mut().enumerate().for_each(|(n, entry)| entry.set(nth(raw, n, F::STEP)));
+        raw = nth(raw, 2 * CHUNK, F::STEP);
+    }
+    tail.iter_mut().enumerate().for_each(|(n, entry)| entry.set(nth(raw, n, F::STEP)));
 }
 
 #[inline(always)]
@@ -119,8 +129,10 @@ pub(crate) fn set_run<F: Format, M: Machine>(
     while done < len {
         let (at, value) = (index + done, nth(raw, done, step));
         if at.is_multiple_of(block) && len - done >= block && may_fold::<F>(table.level, value) {
-            store_all::<F>(&table.change()[at..at + block], value | F::CONT, step);
-            done += block;
+            // If one may be folded, so may all whole blocks behind it.
+            let whole = (len - done) & !(block - 1);
+            store_all::<F>(&table.change()[at..at + whole], value | F::CONT, step);
+            done += whole;
         } else {
             table.change_at(at).store(value);
             if at % block == block - 1 || done + 1 == len {
@@ -176,7 +188,7 @@ impl<F: Format> Unloaded<F> for OwnEntries<'_, F> {
     }
     #[inline(always)]
     fn fill(&mut self, entries: Range<usize>, raw: u64, step: u64) {
-        write_all(&mut self.all_mut()[entries], raw, step);
+        write_all::<F>(&mut self.all_mut()[entries], raw, step);
     }
     #[inline(always)]
     fn put(&mut self, index: usize, raw: u64) {
@@ -217,8 +229,10 @@ pub(crate) fn write_run<F: Format, M: Machine>(
     while done < len {
         let (at, value) = (index + done, nth(raw, done, step));
         if at.is_multiple_of(block) && len - done >= block && may_fold::<F>(level, value) {
-            table.fill(at..at + block, value | F::CONT, step);
-            done += block;
+            // As in `set_run`.
+            let whole = (len - done) & !(block - 1);
+            table.fill(at..at + whole, value | F::CONT, step);
+            done += whole;
         } else {
             table.put(at, value);
             if at % block == block - 1 {
@@ -383,33 +397,79 @@ fn is_folded<F: Format>(raw: u64) -> bool {
 }
 
 /// Changes the entries of a run, none of a block only in part. `change` adds nothing to the frame and must not depend
-/// on young and dirty unless the run is exact. Returns the OR and the AND of the bits that were replaced, of those that
-/// hardware can set.
+/// on young and dirty unless the run is exact.
 #[inline]
 pub(crate) fn change_run<F: Format, M: Machine>(
     table: &Locked<'_, F, M>,
     index: usize,
     run: &Run,
     change: impl Fn(u64) -> u64,
+) {
+    let entries = &table.change()[index..index + run.len];
+    if !change_equal::<F, M>(table, entries, run, &change) {
+        update_all::<F>(entries, change);
+    }
+}
+
+/// [`change_run`] that returns the OR and the AND of the bits that were replaced, of those that hardware can set.
+#[inline]
+pub(crate) fn exchange_run<F: Format, M: Machine>(
+    table: &Locked<'_, F, M>,
+    index: usize,
+    run: &Run,
+    change: impl Fn(u64) -> u64,
 ) -> (u64, u64) {
     let entries = &table.change()[index..index + run.len];
-    // Equal, and no hardware update can come: there is nothing left to set in any of them.
-    if run.exact() && F::no_hw_update(run.first) {
-        let raw = change(run.first);
-        store_all::<F>(entries, raw, F::step(raw, table.level));
-        if run.len == 1 << F::TABLE_BITS && table.level == Level::Pte {
-            // SAFETY: all entries were just stored so.
-            unsafe { table.remember(raw) };
-        }
-        return (run.or, run.and);
-    }
     let (mut or, mut and) = (run.or, run.and);
-    for entry in entries {
-        let raw = entry.update::<F>(entry.relaxed(), &change);
-        or |= raw;
-        and &= raw | !F::STATE;
+    if !change_equal::<F, M>(table, entries, run, &change) {
+        for entry in entries {
+            let raw = entry.update::<F>(entry.relaxed(), &change);
+            or |= raw;
+            and &= raw | !F::STATE;
+        }
     }
     (or, and)
+}
+
+/// [`change_run`] of entries that are equal and that no hardware update can change: there is nothing left to set in any of them.
+/// Whether they are.
+#[inline(always)]
+fn change_equal<F: Format, M: Machine>(
+    table: &Locked<'_, F, M>,
+    entries: &[Entry],
+    run: &Run,
+    change: &impl Fn(u64) -> u64,
+) -> bool {
+    if !run.exact() || !F::no_hw_update(run.first) {
+        return false;
+    }
+    let raw = change(run.first);
+    store_all::<F>(entries, raw, F::step(raw, table.level));
+    if run.len == 1 << F::TABLE_BITS && table.level == Level::Pte {
+        // SAFETY: all entries were just stored so.
+        unsafe { table.remember(raw) };
+    }
+    true
+}
+
+/// Changes entries one by one. Apart from what calls it, so that all that is asked of an entry is in registers.
+#[inline(never)]
+fn update_all<F: Format>(entries: &[Entry], change: impl Fn(u64) -> u64) {
+    for entry in entries {
+        let raw = entry.relaxed();
+        if F::no_hw_update(raw) {
+            entry.store(change(raw));
+        } else if let Err(now) = entry.exchange(raw, change(raw)) {
+            update_again::<F>(entry, now, &change);
+        }
+    }
+}
+
+/// Changes an entry that hardware has changed just now. Apart: as a loop in that of [`update_all`] it costs each entry.
+#[cold]
+#[inline(never)]
+fn update_again<F: Format>(entry: &Entry, now: u64, change: &impl Fn(u64) -> u64) {
+    entry.update::<F>(now, change);
 }
 
 /// Empties the entries of a run, none of a block only in part. Returns the OR and the AND of their bits at last, those

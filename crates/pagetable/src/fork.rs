@@ -23,7 +23,7 @@ mod child;
 
 use crate::address::{Level, PageRange};
 use crate::batch::{Run, detect_in, is_many, other_kind, single, with_state};
-use crate::entries::{change_run, unfold_ends, write_run};
+use crate::entries::{exchange_run, unfold_ends, write_run};
 use crate::error::{Error, Stopped};
 use crate::folio::{Folio, FolioKind, FolioView, base, new_folio};
 use crate::format::Format;
@@ -317,7 +317,8 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
     ) -> (usize, Option<u64>) {
         let kind = if FILE { FolioKind::File } else { FolioKind::Anon };
         let entries = &window.table.table()[..window.end];
-        let mut protected = None;
+        // The first and the end of those of which a translation is to be flushed.
+        let (mut first, mut end) = (usize::MAX, 0);
         let mut index = from;
         let found = loop {
             let Some(entry) = entries.get(index) else { break None };
@@ -340,7 +341,7 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
                 let after = parents::<F, PRIVATE>(raw);
                 let mut childs_raw = childs::<F, PRIVATE>(raw);
                 if after != raw {
-                    let entry = window.small(index);
+                    // No progression is known, so there is none to forget.
                     if F::no_hw_update(raw) {
                         entry.store(after);
                     } else {
@@ -348,7 +349,7 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
                         childs_raw = childs::<F, PRIVATE>(entry.update::<F>(raw, parents::<F, PRIVATE>));
                     }
                     if F::is_writable(raw) {
-                        protected = Some((protected.map_or(index, |(first, _)| first), index));
+                        (first, end) = (first.min(index), index + 1);
                     }
                 }
                 child.put(index, childs_raw);
@@ -358,8 +359,8 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
             }
             index += 1;
         };
-        if let Some((first, last)) = protected {
-            gather.touch::<F>(Level::Pte, window.page_of(first), (last - first + 1) as u64);
+        if first < end {
+            gather.touch::<F>(Level::Pte, window.page_of(first), (end - first) as u64);
         }
         (index, found)
     }
@@ -416,7 +417,7 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
         }
         let mut raw = run.first;
         if after != run.first {
-            let (or, and) = change_run::<F, M>(table, index, &run, parents::<F, PRIVATE>);
+            let (or, and) = exchange_run::<F, M>(table, index, &run, parents::<F, PRIVATE>);
             if F::is_writable(run.first) {
                 // A page may have been written since the run was read, and the child has it as well.
                 raw = with_state::<F>(raw, or, and);
