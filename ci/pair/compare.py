@@ -11,6 +11,8 @@ import tempfile
 CASES = ["x86-64 0 pte", "x86-64 9 pte", "x86-64 9 pmd", "arm64 0 pte", "arm64 4 pte", "arm64 9 pte", "arm64 9 pmd"]
 MOST = 1.02
 REPEAT = 4
+# Rounds of two processes before two others go on: in which sets of the caches a process' pages lie is decided when it starts.
+RESTART = 6
 
 
 class Program:
@@ -19,6 +21,10 @@ class Program:
             [path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, preexec_fn=lambda: os.sched_setaffinity(0, {cpu})
         )
         self.names = self.process.stdout.readline().split()
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait()
 
     def times(self, case):
         self.process.stdin.write(f"{case} {REPEAT}\n")
@@ -39,20 +45,25 @@ def interval(values):
 
 def timed(there, here, rounds):
     cpu = max(os.sched_getaffinity(0))
-    there, here = Program(there, cpu), Program(here, cpu)
+    paths = there, here
     slower = []
     print(f"{'':13} {'':8} {'there':>10} {'here':>10}  ratio  95 % interval of {rounds} rounds")
     for case in CASES:
-        there.times(case), here.times(case)
         pairs = []
         for n in range(rounds):
+            if n % RESTART == 0:
+                there, here = (Program(path, cpu) for path in paths)
+                names = there.names
+                there.times(case), here.times(case)
             if n % 2 == 0:
                 first = there.times(case)
                 pairs.append((first, here.times(case)))
             else:
                 second = here.times(case)
                 pairs.append((there.times(case), second))
-        for at, name in enumerate(there.names):
+            if n % RESTART == RESTART - 1 or n == rounds - 1:
+                there.end(), here.end()
+        for at, name in enumerate(names):
             ratios = [new[at] / old[at] for old, new in pairs]
             low, high = interval(ratios)
             old, new = (statistics.median(pair[side][at] for pair in pairs) for side in (0, 1))
