@@ -9,20 +9,21 @@
 //!
 //! What is mapped is ordinary memory of the parent's alone: an entry of which that is not so ends the loop.
 
+mod fork;
+mod zap;
+
 use super::{Error, Layout};
 use isotherm_page::{Block, OwnedBlock, TableGuard, Unique};
 use isotherm_pagetable::host::HostMachine;
 use isotherm_pagetable::{
-    Attributes, Flush, FolioKind, FolioView, Format, Frame, Frames, Level, Memory, Order, PageRange, Pages,
-    SpaceId, Tlb, VirtAddr,
+    Attributes, FolioKind, FolioView, Format, Frame, Frames, Level, Memory, Order, Pages, SpaceId,
 };
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Entries of a table; formats of larger granules are not measured.
 const ENTRIES: usize = 512;
-/// References that wait for a flush, and tables that are allocated at once: as many as the page tables that are measured get.
-const GATHER: usize = 512;
+/// Tables that are allocated at once: as many as the page tables that are measured get.
 const TABLES: usize = 16;
 
 type Entries = [AtomicU64; ENTRIES];
@@ -82,34 +83,6 @@ impl Drop for Tables<'_> {
     }
 }
 
-/// What waits for the flush.
-struct Gather<'m> {
-    machine: &'m HostMachine,
-    frames: [Frame; GATHER],
-    used: usize,
-}
-
-impl Gather<'_> {
-    /// A mapping of this frame is gone. `false` if there is no room for another before a [`release`](Self::release).
-    #[inline(always)]
-    fn push(&mut self, frame: Frame) -> bool {
-        self.frames[self.used] = frame;
-        self.used += 1;
-        self.used < GATHER
-    }
-
-    /// Gives references back, one by one: what was mapped is in no TLB any more.
-    fn release(&mut self, pages: usize) {
-        for &frame in &self.frames[..self.used] {
-            if let Ok(folio) = FolioView::of(self.machine, frame) {
-                // SAFETY: the entries that stood for these mappings are gone, and were flushed.
-                unsafe { folio.sub_mapped(self.machine, pages) };
-            }
-        }
-        self.used = 0;
-    }
-}
-
 impl<'m, F: Format> PerPage<'m, F> {
     /// An empty space.
     pub(super) fn new(machine: &'m HostMachine, asid: u16) -> Result<Self, Error> {
@@ -123,10 +96,6 @@ impl<'m, F: Format> PerPage<'m, F> {
 
     fn tables(&self) -> Tables<'m> {
         Tables { machine: self.machine, frames: [Frame(0); TABLES], left: 0 }
-    }
-
-    fn gather(&self) -> Gather<'m> {
-        Gather { machine: self.machine, frames: [Frame(0); GATHER], used: 0 }
     }
 
     /// # Safety
@@ -210,92 +179,6 @@ impl<'m, F: Format> PerPage<'m, F> {
         Ok(())
     }
 
-    /// Copies everything to the child, which is empty: private memory becomes read-only on both sides.
-    pub(super) fn fork(&self, child: &Self, pages: u64) -> Result<Resident, Error> {
-        let mut tables = self.tables();
-        let mut got = Resident::default();
-        let mut page = 0;
-        let mut touched = false;
-        while page < pages {
-            let above = self.table(page, Level::Pmd, None)?.ok_or(Error::NoFrames)?;
-            let childs_above = child.table(page, Level::Pmd, Some(&mut tables))?.ok_or(Error::NoFrames)?;
-            // SAFETY: tables of these spaces.
-            let (from, to) = unsafe { (self.entries(above), child.entries(childs_above)) };
-            for index in F::index(Level::Pmd, page)..ENTRIES {
-                if page >= pages {
-                    break;
-                }
-                let raw = from[index].load(Ordering::Acquire);
-                if F::is_table(Level::Pmd, raw) {
-                    let fresh = tables.take()?;
-                    // SAFETY: the one is reached from the root, the other nobody else knows.
-                    let copied = unsafe { self.copy_table(F::table_frame(raw), fresh, &mut got) };
-                    touched |= copied?;
-                    // SAFETY: a table of the child's.
-                    let _lock = unsafe { child.lock(childs_above) };
-                    to[index].store(F::table(fresh), Ordering::Release);
-                } else if raw != 0 {
-                    // SAFETY: a table of this space's.
-                    let _lock = unsafe { self.lock(above) };
-                    touched |= self.copy_entry(Level::Pmd, &from[index], &to[index], &mut got)?;
-                }
-                page += F::pages(Level::Pmd);
-            }
-        }
-        if touched {
-            let range = PageRange::with_pages(VirtAddr(0), pages)?;
-            self.machine.invalidate_range(self.id, Flush::of::<F>(Level::Pte, range));
-            self.machine.sync();
-        }
-        Ok(got)
-    }
-
-    /// Copies a lowest table, entry by entry; whether a translation is to be flushed.
-    ///
-    /// # Safety
-    /// `from` is a table of this space's, `to` one that nobody else knows.
-    #[inline(never)]
-    unsafe fn copy_table(&self, from: Frame, to: Frame, got: &mut Resident) -> Result<bool, Error> {
-        // SAFETY: the caller's duty.
-        let (lock, from, to) = unsafe { (self.lock(from), self.entries(from), self.entries(to)) };
-        let mut touched = false;
-        for (from, to) in from.iter().zip(to) {
-            touched |= self.copy_entry(Level::Pte, from, to, got)?;
-        }
-        drop(lock);
-        Ok(touched)
-    }
-
-    /// Copies an entry, as `copy_present_pte` of Linux 6.6.
-    #[inline(always)]
-    fn copy_entry(
-        &self,
-        level: Level,
-        from: &AtomicU64,
-        to: &AtomicU64,
-        got: &mut Resident,
-    ) -> Result<bool, Error> {
-        let mut raw = from.load(Ordering::Acquire);
-        if raw == 0 {
-            to.store(0, Ordering::Relaxed);
-            return Ok(false);
-        }
-        let folio = self.folio(raw)?;
-        if raw & F::EXCLUSIVE != 0 && folio.pins() > 0 {
-            // Linux copies the page. Here nobody pins any.
-            return Err(Error::NoFrames);
-        }
-        // SAFETY: the parent's entry has a reference and is locked; the child's, stored below, gives this one back.
-        unsafe { folio.add_mapped(F::pages(level) as usize) }.map_err(isotherm_pagetable::Error::from)?;
-        got.count(&folio, F::pages(level));
-        let writable = F::is_writable(raw);
-        if writable || raw & F::EXCLUSIVE != 0 {
-            raw = update::<F>(from, raw, protected::<F>);
-        }
-        to.store(protected::<F>(raw) & !F::YOUNG, Ordering::Relaxed);
-        Ok(writable)
-    }
-
     /// The folio of an entry of ordinary memory.
     #[inline(always)]
     fn folio(&self, raw: u64) -> Result<FolioView<'m>, Error> {
@@ -323,93 +206,6 @@ impl<'m, F: Format> PerPage<'m, F> {
             }
             Ok(())
         })
-    }
-
-    /// Removes all pages and keeps the tables (`MADV_DONTNEED`).
-    pub(super) fn zap(&self, pages: u64) -> Result<Resident, Error> {
-        let mut gone = Resident::default();
-        let mut gather = self.gather();
-        let flush = |first: u64, end: u64| {
-            let range = PageRange::with_pages(VirtAddr::of_page(first), end - first)?;
-            self.machine.invalidate_range(self.id, Flush::of::<F>(Level::Pte, range));
-            self.machine.sync();
-            Ok::<(), Error>(())
-        };
-        self.each_table(pages, |level, frame, first| {
-            // SAFETY: a table of this space's.
-            let (mut lock, entries) = unsafe { (self.lock(frame), self.entries(frame)) };
-            for (n, entry) in entries.iter().enumerate() {
-                let raw = entry.load(Ordering::Acquire);
-                if raw == 0 || F::is_table(level, raw) {
-                    continue;
-                }
-                let folio = self.folio(raw)?;
-                // Of anonymous memory nobody asks whether it was used.
-                match folio.kind() {
-                    FolioKind::Anon => entry.store(0, Ordering::Release),
-                    FolioKind::File => drop(entry.swap(0, Ordering::AcqRel)),
-                }
-                gone.count(&folio, F::pages(level));
-                if !gather.push(F::frame(raw)) {
-                    drop(lock);
-                    flush(first, first + (n as u64 + 1) * F::pages(level))?;
-                    gather.release(F::pages(level) as usize);
-                    // SAFETY: as above.
-                    lock = unsafe { self.lock(frame) };
-                }
-            }
-            if level != Level::Pte {
-                drop(lock);
-                flush(first, first + F::table_pages(level))?;
-                gather.release(F::pages(level) as usize);
-            }
-            Ok(())
-        })?;
-        if gather.used > 0 {
-            flush(0, pages)?;
-            gather.release(1);
-        }
-        Ok(gone)
-    }
-
-    /// Ends the space: no CPU has it loaded, so nothing need be emptied.
-    pub(super) fn exit(self) -> Resident {
-        let mut gone = Resident::default();
-        self.machine.invalidate_space(self.id);
-        self.machine.sync();
-        let mut gather = self.gather();
-        self.end(F::ROOT, self.id.root, &mut gather, &mut gone);
-        gather.release(1);
-        gone
-    }
-
-    fn end(&self, level: Level, frame: Frame, gather: &mut Gather<'m>, gone: &mut Resident) {
-        // SAFETY: reached from the root.
-        for entry in unsafe { self.entries(frame) } {
-            let raw = entry.load(Ordering::Acquire);
-            if raw == 0 {
-                continue;
-            }
-            if let Some(below) = level.below().filter(|_| F::is_table(level, raw)) {
-                self.end(below, F::table_frame(raw), gather, gone);
-            } else if let Ok(folio) = self.folio(raw) {
-                gone.count(&folio, F::pages(level));
-                if level != Level::Pte {
-                    gather.release(1);
-                    gather.push(F::frame(raw));
-                    gather.release(F::pages(level) as usize);
-                } else if !gather.push(F::frame(raw)) {
-                    gather.release(1);
-                }
-            }
-        }
-        // SAFETY: the space ends, so nothing refers to the table any more.
-        unsafe {
-            if let Some(meta) = self.machine.meta(frame) {
-                meta.table().end();
-            }
-            self.machine.retire_table(frame);
-        }
     }
 
     /// The tables that hold leaves, with their level and first page.
@@ -454,13 +250,6 @@ fn update<F: Format>(entry: &AtomicU64, raw: u64, change: impl Fn(u64) -> u64) -
         seen = now;
     }
     seen
-}
-
-/// What becomes of a private leaf.
-#[inline(always)]
-fn protected<F: Format>(raw: u64) -> u64 {
-    let raw = raw & !F::EXCLUSIVE;
-    if F::is_writable(raw) { F::write_protect(raw) } else { raw }
 }
 
 #[cfg(test)]
