@@ -30,6 +30,8 @@ pub struct Throughput {
     pub threads: usize,
     /// Each allocator's rate.
     pub rates: Vec<Rate>,
+    /// The zone's rate divided by that of one thread in the same round; `None` of one thread.
+    pub scaling: Option<Estimate>,
 }
 
 impl Throughput {
@@ -57,47 +59,56 @@ impl Throughput {
             return Ok(Vec::new());
         };
         let buddy = OfBuddySystem::new();
-        let mut runs = Vec::new();
+        let mut cells = Vec::new();
         for pattern in Pattern::ALL {
             for order in ORDERS.into_iter().filter_map(Order::new) {
-                for threads in 1..=threads {
-                    let run = Run { pattern, order, threads, slice: setup.slice };
-                    runs.push((run, [const { Vec::new() }; Rival::ALL.len()]));
-                }
+                cells.push((pattern, order, vec![[const { Vec::new() }; Rival::ALL.len()]; threads]));
             }
         }
         // A round of everything, then the next: whatever else the machine does for a while spoils one round of some things,
-        // not all rounds of one.
+        // not all rounds of one. One thread and two follow each other, as the speed of processors changes by the second.
         for round in 1..=setup.rounds {
             (watch.progress)(&format!("pairs of get and put, round {round} of {} ...", setup.rounds));
-            for (run, rates) in &mut runs {
-                for (rival, rates) in Rival::ALL.into_iter().zip(rates) {
-                    watch.go_on()?;
-                    rates.push(match rival {
-                        Rival::Zone => run.on(&zone, pin),
-                        Rival::BuddySystem => run.on(&buddy, pin),
-                        Rival::GlobalLock => run.on(&global, pin),
-                        Rival::Malloc => run.on(&OfMalloc, pin),
-                    });
+            for (pattern, order, rates) in &mut cells {
+                for (at, rival) in Rival::ALL.into_iter().enumerate() {
+                    for (threads, rates) in (1..).zip(rates.iter_mut()) {
+                        watch.go_on()?;
+                        let run = Run { pattern: *pattern, order: *order, threads, slice: setup.slice };
+                        rates[at].push(match rival {
+                            Rival::Zone => run.on(&zone, pin),
+                            Rival::BuddySystem => run.on(&buddy, pin),
+                            Rival::GlobalLock => run.on(&global, pin),
+                            Rival::Malloc => run.on(&OfMalloc, pin),
+                        });
+                    }
                 }
             }
         }
-        let judged = runs.into_iter().map(|(Run { pattern, order, threads, .. }, rates)| Self {
-            pattern,
-            order: order.get(),
-            threads,
-            rates: judge(&rates),
+        let judged = cells.into_iter().flat_map(|(pattern, order, rates)| {
+            let order = order.get();
+            let cell = |(threads, of): (usize, &Rates)| {
+                let scaling = if threads == 1 { None } else { Estimate::of(&ratios(&of[0], &rates[0][0])) };
+                Self { pattern, order, threads, rates: judge(of), scaling }
+            };
+            (1..).zip(&rates).map(cell).collect::<Vec<_>>()
         });
         Ok(judged.collect())
     }
 }
 
-/// Rates of each rival by round, the zone's first, as estimates and ratios of the same round.
-fn judge(rates: &[Vec<f64>; Rival::ALL.len()]) -> Vec<Rate> {
+/// Rates of each rival by round, the zone's first.
+type Rates = [Vec<f64>; Rival::ALL.len()];
+
+/// By round.
+fn ratios(of: &[f64], to: &[f64]) -> Vec<f64> {
+    of.iter().zip(to).map(|(of, to)| of / to).collect()
+}
+
+/// Estimates, and ratios of the same round.
+fn judge(rates: &Rates) -> Vec<Rate> {
     let [zone, ..] = rates;
     let rate = |(rival, rates): (Rival, &Vec<f64>)| {
-        let ratios: Vec<f64> = zone.iter().zip(rates).map(|(zone, rate)| zone / rate).collect();
-        let slower_by = if rival == Rival::Zone { None } else { Estimate::of(&ratios) };
+        let slower_by = if rival == Rival::Zone { None } else { Estimate::of(&ratios(zone, rates)) };
         Some(Rate { rival, pairs: Estimate::of(rates)?, slower_by })
     };
     Rival::ALL.into_iter().zip(rates).filter_map(rate).collect()
