@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What takes longer than CI has: run before an issue is called resolved. As root; on two CPUs an hour and a half or so.
+# What takes longer than CI has: run before an issue is called resolved. As root; on two CPUs two hours or so.
 #
 #   ci/long.sh [STEP...]     STEP: random, tsan, models, deep, trees, spaces, arm64, stress, levels, bars; without one all
 set -uo pipefail

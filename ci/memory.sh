@@ -89,7 +89,7 @@ tables=(-p isotherm-pagetable)
 no_order=-Zmiri-disable-weak-memory-emulation
 tree_borrows=-Zmiri-tree-borrows
 
-# All `unsafe` of all crates; under the other borrow model by `models` and `trees`.
+# `unsafe` of all crates but the address spaces, which `spaces` runs; under the other borrow model by `models` and `trees`.
 #
 # Nothing may leak but what crossbeam-epoch leaves behind when its threads end, on purpose; its lists are not meant for Stacked
 # Borrows either. Of the range tree `small` runs, which executes each `unsafe` block; the other tests take the same paths a

@@ -12,6 +12,7 @@ CASES = ["x86-64 0 pte", "x86-64 9 pte", "x86-64 9 pmd", "arm64 0 pte", "arm64 4
 MOST = 1.02
 REPEAT = 4
 # Rounds of two processes before two others go on: in which sets of the caches a process' pages lie is decided when it starts.
+# Rounds of one pair of processes have that in common, so the interval is rather too narrow than too wide.
 RESTART = 6
 
 

@@ -125,7 +125,7 @@ pub fn run(args: &ConvertArgs) -> anyhow::Result<ExitCode> {
         && nr_snapshots(output, snapshots + 1) <= snapshots;
     let old = if is_made_anew { draft.keep().map(|()| None) } else { draft.keep_both() }?;
     reading::tell(input, reader.warnings());
-    if let Some(old) = old {
+    if let Some(old) = old.filter(|_| !args.quiet) {
         // Where links lead to is not what was asked for.
         let old = old.file_name().map_or_else(|| old.clone(), |name| output.with_file_name(name));
         say!("isotherm: what was in {} is kept as {}", output.display(), old.display());
@@ -232,7 +232,7 @@ fn copy(mut reader: Box<dyn ItemReader>, mut writer: Box<dyn ItemWriter>, done: 
     Ok(reader)
 }
 
-/// How often what was written is sent to the disk meanwhile.
+/// How often what was written is sent to the disk meanwhile. A guess: some 10 MB each time.
 const SYNC: Duration = Duration::from_millis(200);
 
 /// The same, to the disk.

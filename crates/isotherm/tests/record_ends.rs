@@ -110,3 +110,46 @@ fn what_a_program_held_is_told_as_it_was_before_it_gave_it_back() {
     let after = run(dir.path(), &["report", "access", "--json", "--time", &after]).json();
     assert!(after["totals"]["resident"].as_u64().unwrap() < least / 2, "{after}");
 }
+
+/// A shell that waited for it has little, and ends with it: the moment that is shown is one in which both were whole.
+#[test]
+fn what_a_program_below_another_held_is_told_too() {
+    if !pte_works() {
+        return;
+    }
+    let dir = tempdir().unwrap();
+    let program = r#"perl -e 'my $x; vec($x, 64 << 20, 8) = 1; select(undef, undef, undef, 2); undef $x;
+        select(undef, undef, undef, 0.4)'; :"#;
+    let record = run(dir.path(), &["record", "--overhead", "0", "--", "sh", "-c", program]);
+    assert_eq!(record.status.code(), Some(0), "{record:?}");
+    let least = 64 << 20;
+    let access = run(dir.path(), &["report", "access", "--json"]).json();
+    assert!(access["totals"]["resident"].as_u64().unwrap() >= least, "{access}");
+    assert_eq!(access["targets"].as_array().unwrap().len(), 2);
+    assert!(run(dir.path(), &["report", "access"]).ok().contains("then it gave up memory"));
+    // Its line is as of then, and so are the figures called so: at the end there is the shell alone.
+    let summary = run(dir.path(), &["report", "summary", "--json"]).json();
+    let of = |name: &str| {
+        let processes = summary["processes"].as_array().unwrap();
+        processes.iter().find(|process| process["name"] == name).unwrap().clone()
+    };
+    assert!(of("perl")["figures"]["resident"].as_u64().unwrap() >= least, "{summary}");
+    assert!(of("perl")["ended"].is_string() && of("sh")["ended"].is_null(), "{summary}");
+    assert_eq!(summary["totals"]["resident"], of("sh")["figures"]["resident"]);
+    assert!(summary["highest"]["figures"]["resident"].as_u64().unwrap() >= least, "{summary}");
+}
+
+/// It is another program's memory that is gone.
+#[test]
+fn a_program_that_executes_another_gives_up_nothing() {
+    if !pte_works() {
+        return;
+    }
+    let dir = tempdir().unwrap();
+    let program = r#"my $x; vec($x, 64 << 20, 8) = 1; select(undef, undef, undef, 1); exec "sleep", "1""#;
+    let record = run(dir.path(), &["record", "--overhead", "0", "--", "perl", "-e", program]);
+    assert!(!record.err.contains("gave up memory"), "{}", record.err);
+    let summary = run(dir.path(), &["report", "summary", "--json"]).json();
+    assert_eq!(summary["processes"][0]["name"], "sleep");
+    assert!(summary["totals"]["resident"].as_u64().unwrap() < 32 << 20, "{summary}");
+}

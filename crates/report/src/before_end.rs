@@ -1,15 +1,18 @@
 //! How things stood before a program's end.
 //!
 //! Programs that end give back what they hold, piece by piece, and often that is what their last snapshots show: little more than
-//! libraries. Whoever asks what a program held means none of that. So of a target that ended, what gives back memory in its last
+//! libraries. Whoever asks what a program held means none of that. So of one that ended, what gives back memory in its last
 //! [`LAST_NS`] is left out: its snapshots after the last one in which it had most of what it had in that time ([`WHOLE`]), and its
-//! mappings since. What is left out is told ([`GaveUp`]). Times series are not concerned: there the end belongs to the picture.
+//! mappings since; its end is told there ([`Ends::Each`]). Where a single moment is shown it is one of all of them: the last snapshot
+//! in which they had most, if all of them ended ([`Ends::Together`]). What is left out is reported ([`GaveUp`]). Series over time are
+//! not concerned: there the end belongs to the picture. Whoever executes another program begins anew.
 //!
-//! For that, items are held back until they are older than [`LAST_NS`], or more than [`MOST_REGIONS`].
+//! For that, items are held back until they are older than [`LAST_NS`], or more than [`MOST_REGIONS`] or [`MOST_NOTES`]: of large
+//! snapshots less than that time is looked at.
 
 use crate::Accumulate;
 use crate::units::{SECOND_NS, counted, format_seconds, format_share};
-use isotherm_damon::{Snapshot, TargetSnapshot};
+use isotherm_damon::{RegionSnapshot, Snapshot, TargetSnapshot};
 use isotherm_record::Item;
 use serde::Serialize;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -20,10 +23,16 @@ const LAST_NS: u64 = 2_000_000_000;
 /// The share of the most that a target had by which it still counts as whole. A guess: less is what allocators give back at any time.
 const WHOLE: f64 = 0.9;
 
-/// Regions held back at most: 8 MB. Of snapshots that are larger, ends are shown as they are.
+/// Regions and mappings held back at most: 8 MB. Of snapshots that are larger, ends are shown as they are. A guess.
 const MOST_REGIONS: usize = 1 << 17;
 
-/// Snapshots that are kept for their memory.
+/// Other items held back at most, as of control groups that are empty for days. A guess.
+const MOST_NOTES: usize = 1 << 12;
+
+/// Of so many it is reported that they gave up memory, the last ones: more than reports have lines of processes that ended.
+const MOST_TOLD: usize = 1 << 10;
+
+/// Snapshots that are kept for their memory. A guess.
 const SPARE: usize = 4;
 
 /// A target that gave up memory before it ended; it is shown as it stood before.
@@ -37,13 +46,30 @@ pub struct GaveUp {
     pub left: f64,
 }
 
+/// Whose ends are left out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Ends {
+    /// Each program's own.
+    #[default]
+    Each,
+    /// That of all there are, at the end of the recording.
+    Together,
+}
+
 /// Holds back the last items, and leaves out what shows ends.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BeforeEnd {
+    ends: Ends,
+    /// Together, of these only; of all where it is empty.
+    wanted: Vec<u64>,
     queue: VecDeque<Held>,
-    /// Regions in it.
+    /// Regions and mappings in it, and items other than snapshots.
     regions: usize,
-    ending: HashSet<u64>,
+    notes: usize,
+    /// Each by itself: those whose regions were handed on. As long as they stand still they are not needed again.
+    met: HashSet<u64>,
+    /// Those that ended: since the last snapshot, or without one since.
+    ended: HashSet<u64>,
     gave_up: Vec<GaveUp>,
     spare: Vec<Snapshot>,
 }
@@ -62,41 +88,79 @@ pub(crate) enum Due<'a> {
 }
 
 impl BeforeEnd {
+    /// For a moment of all, or of these targets.
+    pub fn together(wanted: Vec<u64>) -> Self {
+        Self { ends: Ends::Together, wanted, ..Self::default() }
+    }
+
     /// Takes a snapshot; gives what is due.
     pub fn snapshot(&mut self, snapshot: &Snapshot, mut due: impl FnMut(Due<'_>)) {
-        self.leave_out_ends();
+        match self.ends {
+            Ends::Each => self.leave_out_each(),
+            Ends::Together if self.ended.is_empty() => {}
+            // Who came back has not ended.
+            Ends::Together => snapshot.targets.iter().for_each(|target| _ = self.ended.remove(&target.id.0)),
+        }
         let mut held = self.spare.pop().unwrap_or_default();
-        copy(snapshot, &mut held);
+        let (met, each) = (&mut self.met, self.ends == Ends::Each);
+        copy_where(snapshot, &mut held, |target| !each || met.insert(target.id.0) || !target.steady);
         self.regions += regions(&held);
         self.queue.push_back(Held::Snapshot(held));
-        let from = snapshot.end_ns.saturating_sub(LAST_NS);
+        self.release_until(snapshot.end_ns.saturating_sub(LAST_NS), &mut due);
+    }
+
+    /// Gives what is due: snapshots that ended before `from`, and what there is too much of.
+    fn release_until(&mut self, from: u64, due: &mut impl FnMut(Due<'_>)) {
         // Whatever follows a snapshot is due with it.
         while let Some(first) = self.queue.front() {
+            let is_full = self.regions > MOST_REGIONS || self.notes > MOST_NOTES;
             match first {
-                Held::Snapshot(first) if first.end_ns >= from && self.regions <= MOST_REGIONS => break,
-                _ => self.release(&mut due),
+                Held::Snapshot(first) if first.end_ns >= from && !is_full => break,
+                _ => self.release(due),
             }
         }
     }
 
     /// Takes any other item; gives what is due.
     pub fn note(&mut self, item: &Item, mut due: impl FnMut(Due<'_>)) {
+        if let Item::TargetEnd(end) = item
+            && is_end_of_program(&end.reason)
+        {
+            self.ended.insert(end.target);
+        }
         if let Item::TargetEnd(end) = item {
-            self.ending.insert(end.target);
+            self.met.remove(&end.target);
         }
-        match self.queue.is_empty() {
-            true => due(Due::Note(item)),
-            false => self.queue.push_back(Held::Note(item.clone())),
+        if self.queue.is_empty() {
+            return due(Due::Note(item));
         }
+        self.notes += 1;
+        self.regions += nr_mappings(item);
+        self.queue.push_back(Held::Note(item.clone()));
+        self.release_until(0, &mut due);
     }
 
     /// Gives what is left, and tells of those whose ends were left out.
     pub fn finish(&mut self, mut due: impl FnMut(Due<'_>)) -> Vec<GaveUp> {
-        self.leave_out_ends();
+        match self.ends {
+            Ends::Each => self.leave_out_each(),
+            Ends::Together => self.leave_out_end(),
+        }
         while !self.queue.is_empty() {
             self.release(&mut due);
         }
         std::mem::take(&mut self.gave_up)
+    }
+
+    /// What stands in the queue, counted anew.
+    fn count(&mut self) {
+        let size = |held: &Held| match held {
+            Held::Snapshot(snapshot) => (regions(snapshot), 0),
+            Held::Note(item) => (nr_mappings(item), 1),
+            Held::LeftOut => (0, 0),
+        };
+        (self.regions, self.notes) =
+            self.queue.iter().map(size).fold((0, 0), |(regions, notes), (r, n)| (regions + r, notes + n));
     }
 
     fn release(&mut self, due: &mut impl FnMut(Due<'_>)) {
@@ -108,56 +172,140 @@ impl BeforeEnd {
                     self.spare.push(snapshot);
                 }
             }
-            Some(Held::Note(item)) => due(Due::Note(&item)),
+            Some(Held::Note(item)) => {
+                self.notes = self.notes.saturating_sub(1);
+                self.regions = self.regions.saturating_sub(nr_mappings(&item));
+                due(Due::Note(&item));
+            }
             Some(Held::LeftOut) | None => {}
         }
     }
 
-    /// Of those that ended since the last snapshot.
-    fn leave_out_ends(&mut self) {
-        if self.ending.is_empty() {
+    /// Of those that ended since the last snapshot, what shows how they did.
+    fn leave_out_each(&mut self) {
+        if self.ended.is_empty() {
             return;
         }
-        let ending = std::mem::take(&mut self.ending);
+        let ended = std::mem::take(&mut self.ended);
         let mut had: HashMap<u64, Had> = HashMap::new();
         for held in &self.queue {
-            let Held::Snapshot(snapshot) = held else { continue };
-            let ending = snapshot.targets.iter().filter(|target| ending.contains(&target.id.0));
-            ending.for_each(|target| had.entry(target.id.0).or_default().add(target));
+            match held {
+                Held::Snapshot(snapshot) => {
+                    let ended = snapshot.targets.iter().filter(|target| ended.contains(&target.id.0));
+                    ended.for_each(|target| had.entry(target.id.0).or_default().add(target));
+                }
+                // Another program.
+                Held::Note(Item::Target(info)) => _ = had.remove(&info.id),
+                // What follows is of one that came back.
+                Held::Note(Item::TargetEnd(end)) => {
+                    had.entry(end.target).and_modify(|had| had.ended_before = true);
+                }
+                _ => {}
+            }
         }
         had.retain(|_, had| !had.is_whole());
-        for held in self.queue.iter_mut().rev() {
+        let mut ends: Vec<(usize, Item)> = Vec::new();
+        for (at, held) in self.queue.iter_mut().enumerate().rev() {
             match held {
                 // What comes later is of one that came back.
                 Held::Note(Item::TargetEnd(end)) => {
-                    had.entry(end.target).and_modify(|had| had.ended = true);
+                    if let Some(had) = had.get_mut(&end.target).filter(|had| had.end.is_none()) {
+                        had.end = Some(Item::TargetEnd(end.clone()));
+                        *held = Held::LeftOut;
+                    }
                 }
                 Held::Snapshot(snapshot) if !had.is_empty() => {
                     let time_ns = snapshot.end_ns;
-                    let before = regions(snapshot);
                     snapshot.targets.retain(|target| {
                         let id = target.id.0;
-                        let Some(of) = had.get_mut(&id).filter(|had| had.ended) else { return true };
+                        let Some(of) = had.get_mut(&id).filter(|had| had.end.is_some()) else { return true };
                         if !of.is_whole() {
                             of.sizes.pop();
                             return false;
                         }
                         let left = of.last / of.most;
-                        had.remove(&id);
                         self.gave_up.push(GaveUp { target: id, time_ns, left });
+                        ends.extend(had.remove(&id).and_then(|had| had.end).map(|end| (at + 1, end)));
                         true
                     });
-                    self.regions = self.regions.saturating_sub(before - regions(snapshot));
                 }
                 Held::Note(Item::Mappings(mappings))
-                    if had.get(&mappings.target).is_some_and(|had| had.ended) =>
+                    if had.get(&mappings.target).is_some_and(|had| had.end.is_some()) =>
                 {
                     *held = Held::LeftOut;
                 }
                 _ => {}
             }
         }
+        // The latest first, so that places stay what they are. Whoever else is in the snapshots that follow has gone on without it.
+        ends.into_iter().for_each(|(at, end)| self.queue.insert(at, Held::Note(end)));
+        self.gave_up.drain(..self.gave_up.len().saturating_sub(MOST_TOLD));
+        self.count();
     }
+
+    /// Where all have ended, what shows how they did: everything after the last moment in which they had most.
+    fn leave_out_end(&mut self) {
+        // Of each moment, and the place of its first item: some recordings have several snapshots of one.
+        let mut moments: Vec<(usize, u64, HashMap<u64, f64>)> = Vec::new();
+        let mut sizes: HashMap<u64, f64> = HashMap::new();
+        for (at, held) in self.queue.iter().enumerate() {
+            match held {
+                Held::Snapshot(snapshot) if !snapshot.targets.is_empty() => {
+                    if moments.last().is_none_or(|(_, end_ns, _)| *end_ns != snapshot.end_ns) {
+                        moments.push((at, snapshot.end_ns, HashMap::new()));
+                    }
+                    let Some((_, _, moment)) = moments.last_mut() else { continue };
+                    let wanted = |id| self.wanted.is_empty() || self.wanted.contains(&id);
+                    for target in snapshot.targets.iter().filter(|target| wanted(target.id.0)) {
+                        let before = sizes.get(&target.id.0).copied().unwrap_or(0.0);
+                        let size = size(target, before);
+                        sizes.insert(target.id.0, size);
+                        moment.insert(target.id.0, size);
+                    }
+                }
+                // Another program.
+                Held::Note(Item::Target(info)) if sizes.contains_key(&info.id) => moments.clear(),
+                _ => {}
+            }
+        }
+        let sum = |moment: &HashMap<u64, f64>| moment.values().sum::<f64>();
+        let most = moments.iter().map(|(_, _, moment)| sum(moment)).fold(0.0, f64::max);
+        let is_whole = |moment: &HashMap<u64, f64>| sum(moment) >= WHOLE * most;
+        let Some((_, _, last)) = moments.last() else { return };
+        if is_whole(last) || !last.keys().all(|id| self.ended.contains(id)) {
+            return;
+        }
+        let Some(whole) = moments.iter().rposition(|(_, _, moment)| is_whole(moment)) else { return };
+        let (_, time_ns, shown) = &moments[whole];
+        for (&target, &had) in shown {
+            let left = sizes.get(&target).copied().unwrap_or(0.0) / had.max(1.0);
+            if self.ended.contains(&target) && left < WHOLE {
+                self.gave_up.push(GaveUp { target, time_ns: *time_ns, left });
+            }
+        }
+        self.gave_up.sort_by_key(|of| of.target);
+        let first = moments[whole + 1].0;
+        for held in self.queue.iter_mut().skip(first) {
+            if matches!(held, Held::Snapshot(_) | Held::Note(Item::Mappings(_))) {
+                *held = Held::LeftOut;
+            }
+        }
+        // Mappings that were read since the snapshot are of what came then.
+        for held in self.queue.iter_mut().take(first).rev() {
+            match held {
+                Held::Note(Item::Mappings(_)) => *held = Held::LeftOut,
+                Held::Snapshot(_) => break,
+                _ => {}
+            }
+        }
+        self.regions =
+            self.queue.iter().map(|held| if let Held::Snapshot(s) = held { regions(s) } else { 0 }).sum();
+    }
+}
+
+/// Whether a target is none any more because its program ended: others may have been left alone with all that they have.
+fn is_end_of_program(reason: &str) -> bool {
+    reason.starts_with("exited") || reason.starts_with("killed")
 }
 
 /// Hands a recording to an analysis of how things stand, without the ends of those that end.
@@ -204,19 +352,18 @@ struct Had {
     sizes: Vec<f64>,
     most: f64,
     last: f64,
-    /// Its end was met with, from behind.
-    ended: bool,
+    /// Its end, which is met with from behind.
+    end: Option<Item>,
+    /// It had ended when it came back.
+    ended_before: bool,
 }
 
 impl Had {
     fn add(&mut self, target: &TargetSnapshot) {
-        let known: Option<u64> = target.regions.iter().filter_map(|r| r.resident).reduce(u64::saturating_add);
-        let mapped = || target.regions.iter().map(|r| r.range.size() as f64).sum();
-        // Whoever stands still may be handed on without its regions.
-        let bytes = match target.steady && target.regions.is_empty() {
-            true => self.last,
-            false => known.map_or_else(mapped, |bytes| bytes as f64),
-        };
+        if std::mem::take(&mut self.ended_before) {
+            *self = Self::default();
+        }
+        let bytes = size(target, self.last);
         self.sizes.push(bytes);
         self.most = self.most.max(bytes);
         self.last = bytes;
@@ -228,20 +375,50 @@ impl Had {
     }
 }
 
+/// What a target has, bytes; `before`: what it had in the snapshot before.
+fn size(target: &TargetSnapshot, before: f64) -> f64 {
+    // Whoever stands still may be handed on without its regions.
+    if target.steady && target.regions.is_empty() {
+        return before;
+    }
+    let known = target.regions.iter().filter_map(|r| r.resident).reduce(u64::saturating_add);
+    known.map_or_else(|| target.regions.iter().map(|r| r.range.size() as f64).sum(), |bytes| bytes as f64)
+}
+
 fn regions(snapshot: &Snapshot) -> usize {
     snapshot.targets.iter().map(|target| target.regions.len()).sum()
 }
 
+fn nr_mappings(item: &Item) -> usize {
+    if let Item::Mappings(mappings) = item { mappings.maps.len() } else { 0 }
+}
+
 /// Copies a snapshot, into the memory of another.
 pub(crate) fn copy(from: &Snapshot, to: &mut Snapshot) {
-    let Snapshot { start_ns, end_ns, sample_ns, max_nr_accesses, targets } = from;
-    (to.start_ns, to.end_ns) = (*start_ns, *end_ns);
-    (to.sample_ns, to.max_nr_accesses) = (*sample_ns, *max_nr_accesses);
-    to.targets.clone_from(targets);
+    copy_where(from, to, |_| true);
+}
+
+/// The same, but for the regions of some.
+fn copy_where(from: &Snapshot, to: &mut Snapshot, mut with_regions: impl FnMut(&TargetSnapshot) -> bool) {
+    /// Longer copies are slow on some processors: see `isotherm_record::rec`.
+    const PIECE: usize = 1536 / size_of::<RegionSnapshot>();
+    let mut targets = std::mem::take(&mut to.targets);
+    targets.resize_with(from.targets.len(), TargetSnapshot::default);
+    for (to, from) in targets.iter_mut().zip(&from.targets) {
+        (to.id, to.steady) = (from.id, from.steady);
+        to.regions.clear();
+        if with_regions(from) {
+            to.regions.reserve(from.regions.len());
+            from.regions.chunks(PIECE).for_each(|piece| to.regions.extend_from_slice(piece));
+        }
+    }
+    *to = Snapshot { targets, ..*from };
 }
 
 /// What has to be said of those in `gave_up` that are in a report; nothing of none. `name`: what a target is called there.
 pub(crate) fn remark(gave_up: &[GaveUp], origin_ns: u64, name: impl Fn(u64) -> String) -> Option<String> {
+    /// So many are named.
+    const FEW: usize = 3;
     match gave_up {
         [] => None,
         [one] => Some(format!(
@@ -250,11 +427,14 @@ pub(crate) fn remark(gave_up: &[GaveUp], origin_ns: u64, name: impl Fn(u64) -> S
             format_seconds(one.time_ns.saturating_sub(origin_ns)),
             format_share(one.left)
         )),
-        several => Some(format!(
-            "{} as they stood before they gave up memory in the last {} s before their ends",
-            counted(several.len() as u64, "process"),
-            LAST_NS as f64 / SECOND_NS
-        )),
+        several => {
+            let who = match several.len() {
+                0..=FEW => several.iter().map(|of| name(of.target)).collect::<Vec<_>>().join(", "),
+                many => counted(many as u64, "process"),
+            };
+            let last = LAST_NS as f64 / SECOND_NS;
+            Some(format!("{who} as they stood before they gave up memory, in their last {last} s"))
+        }
     }
 }
 
@@ -263,7 +443,7 @@ mod tests {
     use super::*;
     use crate::synthetic::{MIB, mapping, mappings, region};
     use isotherm_damon::TargetId;
-    use isotherm_record::TargetEnd;
+    use isotherm_record::{TargetEnd, TargetInfo};
 
     fn target(id: u64, mib: u64) -> TargetSnapshot {
         TargetSnapshot::new(TargetId(id), vec![region(MIB, (1 + mib) * MIB, 1)])
@@ -280,7 +460,11 @@ mod tests {
 
     /// What comes out, and who gave up.
     fn through(items: &[Item]) -> (Vec<Item>, Vec<GaveUp>) {
-        let (mut before, mut out) = (BeforeEnd::default(), Vec::new());
+        all_through(Ends::Each, items)
+    }
+
+    fn all_through(ends: Ends, items: &[Item]) -> (Vec<Item>, Vec<GaveUp>) {
+        let (mut before, mut out) = (BeforeEnd { ends, ..BeforeEnd::default() }, Vec::new());
         let mut due = |due: Due<'_>| {
             out.push(match due {
                 Due::Snapshot(snapshot) => Item::Snapshot(snapshot.clone()),
@@ -322,8 +506,8 @@ mod tests {
         let mut expected = items;
         expected[42] = at(41, vec![target(2, 10)]);
         expected[43] = at(42, vec![target(2, 10)]);
-        // Which mappings it had left.
-        assert_eq!(expected.remove(41), names);
+        // Its end is told where it is left, instead of which mappings it had by then.
+        expected[41] = expected.remove(44);
         assert_eq!(out, expected);
         assert_eq!(
             remark(&gave_up, 0, |id| format!("sort {id}")).as_deref(),
@@ -353,8 +537,40 @@ mod tests {
         let (out, gave_up) = through(&items);
         assert_eq!(gave_up, [GaveUp { target: 1, time_ns: 100_000_000, left: 0.01 }]);
         let expected =
-            [items[0].clone(), at(1, vec![]), items[3].clone(), items[4].clone(), items[5].clone()];
+            [items[0].clone(), items[3].clone(), at(1, vec![]), items[4].clone(), items[5].clone()];
         assert_eq!(out, expected);
+    }
+
+    #[test]
+    fn a_second_life_is_judged_by_itself() {
+        let items = [
+            at(0, vec![target(1, 100)]),
+            end(1),
+            at(1, vec![target(1, 8)]),
+            at(2, vec![target(1, 8)]),
+            end(1),
+        ];
+        assert_eq!(through(&items), (items.to_vec(), vec![]));
+    }
+
+    #[test]
+    fn nothing_is_held_back_without_bound() {
+        let mut before = BeforeEnd::default();
+        let Item::Snapshot(first) = at(0, vec![target(1, 100)]) else { unreachable!() };
+        before.snapshot(&first, |_| {});
+        let mut given = 0;
+        for _ in 0..3 * MOST_NOTES {
+            before.note(&end(2), |_| given += 1);
+            assert!(before.queue.len() <= MOST_NOTES + 1);
+        }
+        assert!(given > MOST_NOTES);
+        let many =
+            mappings(1, (0..1000).map(|i| mapping(i * MIB, (i + 1) * MIB, "rw-p", "", 0, 0)).collect());
+        before.snapshot(&first, |_| {});
+        for _ in 0..500 {
+            before.note(&many, |_| {});
+            assert!(before.regions <= MOST_REGIONS);
+        }
     }
 
     #[test]
@@ -366,7 +582,54 @@ mod tests {
             [at(0, vec![target(1, 100)]), at(1, vec![still.clone()]), at(2, vec![target(1, 1)]), end(1)];
         let (out, gave_up) = through(&items);
         assert_eq!(gave_up, [GaveUp { target: 1, time_ns: 200_000_000, left: 0.01 }]);
-        assert_eq!(out, [at(0, vec![target(1, 100)]), at(1, vec![still]), at(2, vec![]), end(1)]);
+        assert_eq!(out, [at(0, vec![target(1, 100)]), at(1, vec![still]), end(1), at(2, vec![])]);
+    }
+
+    #[test]
+    fn who_executes_another_program_or_goes_elsewhere_gave_up_nothing() {
+        let mut items = vec![at(0, vec![target(1, 100)]), at(1, vec![target(1, 1)]), end(1)];
+        items.insert(1, Item::Target(TargetInfo { id: 1, ..TargetInfo::default() }));
+        assert_eq!(through(&items), (items.clone(), vec![]));
+        assert_eq!(all_through(Ends::Together, &items), (items.clone(), vec![]));
+        items.remove(1);
+        assert_eq!(through(&items).1.len(), 1, "but for that it did");
+        let reason = "left the control group".to_owned();
+        items[2] = Item::TargetEnd(TargetEnd { target: 1, time_ns: 0, reason });
+        assert_eq!(through(&items), (items.clone(), vec![]));
+        assert_eq!(all_through(Ends::Together, &items), (items, vec![]));
+    }
+
+    #[test]
+    fn of_all_together_the_last_moment_in_which_they_had_most_is_the_last() {
+        let names = mappings(1, vec![mapping(MIB, 2 * MIB, "rw-p", "", 0, 0)]);
+        let mut items = vec![
+            at(0, vec![target(1, 100), target(2, 2)]),
+            at(1, vec![target(1, 98), target(2, 2)]),
+            names,
+            at(2, vec![target(1, 9), target(2, 2)]),
+            end(1),
+            at(3, vec![target(2, 2)]),
+            end(2),
+        ];
+        let (out, gave_up) = all_through(Ends::Together, &items);
+        assert_eq!(out, [items[0].clone(), items[1].clone(), items[4].clone(), items[6].clone()]);
+        assert_eq!(gave_up, [GaveUp { target: 1, time_ns: 200_000_000, left: 9.0 / 98.0 }]);
+        // As long as one runs, the last moment is one like any other.
+        items.pop();
+        assert_eq!(all_through(Ends::Together, &items), (items, vec![]));
+    }
+
+    #[test]
+    fn snapshots_of_one_moment_are_one() {
+        let items = [
+            at(0, vec![target(1, 100)]),
+            at(0, vec![target(2, 10)]),
+            at(1, vec![target(1, 100)]),
+            at(1, vec![target(2, 1)]),
+            end(1),
+            end(2),
+        ];
+        assert_eq!(all_through(Ends::Together, &items), (items.to_vec(), vec![]), "99 of 110 are most");
     }
 
     #[test]

@@ -426,7 +426,7 @@ struct Runs {
 }
 
 impl Runs {
-    /// Beyond so many, numbers are as short.
+    /// Beyond so many, numbers are as short. A guess.
     const FEW: usize = 64;
 
     fn add(&mut self, value: Option<u64>, rows: usize) {

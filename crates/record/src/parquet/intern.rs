@@ -9,7 +9,7 @@ pub(super) trait Key: Copy + Eq {
     fn small(self) -> Option<usize>;
 }
 
-/// Values below that are looked up directly: ages, shares.
+/// Values below that are looked up directly: ages, shares. A guess: 64 kB.
 const SMALL: usize = 1 << 14;
 
 impl Key for u64 {

@@ -13,13 +13,15 @@ use std::io::Read;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread;
 
-/// Items handed out before a thread is started: many look at the beginning alone.
+/// Items handed out before a thread is started: many look at the beginning alone. A guess, as the numbers below.
 const BEGINNING: u32 = 64;
+/// One that is read, one that waits, one that is filled.
 const BATCHES: usize = 3;
-/// Items and regions of a batch.
+/// Items of a batch, and regions and mappings: half a megabyte, so that what one processor has written is still in a cache that both
+/// share when the other reads it.
 const ITEMS: usize = 64;
 const REGIONS: usize = 1 << 13;
-/// A batch of more regions is the only one, for as long as it is read.
+/// A batch of more is the only one, for as long as it is read.
 const LARGE: usize = 1 << 16;
 
 /// What was read: items, the first `len` of which count; the others are memory to use again.
@@ -32,7 +34,7 @@ struct Batch {
 
 enum Message {
     Batch(Batch),
-    Failed(Error),
+    Failed(Error, Vec<Warning>),
     End(Vec<Warning>),
 }
 
@@ -123,26 +125,30 @@ fn read<R: Read + Send>(mut reader: Reader<R>, to: &SyncSender<Message>, back: &
 impl Batch {
     /// Fills it with what comes next; and what comes behind that, if it is the end.
     fn fill<R: Read + Send>(&mut self, reader: &mut Reader<R>) -> Option<Message> {
-        if self.regions <= LARGE && self.room() > 4 * REGIONS {
+        if self.room() > 4 * self.regions.max(REGIONS) {
             // Snapshots of many sizes have been in each place.
             self.items.clear();
+        }
+        for item in &mut self.items {
+            if !matches!(item, Item::Snapshot(_)) {
+                *item = Item::Snapshot(Default::default());
+            }
         }
         (self.len, self.regions) = (0, 0);
         while self.len < ITEMS && self.regions < REGIONS {
             match reader.next_ref() {
                 Ok(Some(Item::Snapshot(snapshot))) => {
                     self.regions += snapshot.nr_regions();
-                    let place = self.place();
-                    if !matches!(place, Item::Snapshot(_)) {
-                        *place = Item::Snapshot(Default::default());
-                    }
-                    if let Item::Snapshot(place) = place {
+                    if let Item::Snapshot(place) = self.place() {
                         reader.swap_snapshot(place);
                     }
                 }
-                Ok(Some(item)) => *self.place() = item.clone(),
+                Ok(Some(item)) => {
+                    self.regions += if let Item::Mappings(mappings) = item { mappings.maps.len() } else { 0 };
+                    *self.place() = item.clone();
+                }
                 Ok(None) => return Some(Message::End(reader.warnings().to_vec())),
-                Err(error) => return Some(Message::Failed(error)),
+                Err(error) => return Some(Message::Failed(error, reader.warnings().to_vec())),
             }
         }
         None
@@ -155,7 +161,7 @@ impl Batch {
         snapshots.flat_map(|s| &s.targets).map(|t| t.regions.capacity()).sum()
     }
 
-    /// The place of the next item.
+    /// The place of the next item, with a snapshot in it.
     fn place(&mut self) -> &mut Item {
         if self.len == self.items.len() {
             self.items.push(Item::Snapshot(Default::default()));
@@ -188,8 +194,8 @@ impl<R: Read + Send + 'static> ItemReader for Ahead<R> {
             self.at = 0;
             match thread.full.recv() {
                 Ok(Message::Batch(batch)) => self.batch = batch,
-                Ok(Message::Failed(error)) => {
-                    self.ended = true;
+                Ok(Message::Failed(error, warnings)) => {
+                    (self.ended, self.warnings) = (true, warnings);
                     return Err(error);
                 }
                 Ok(Message::End(warnings)) => {
@@ -219,7 +225,8 @@ impl<R: Read + Send + 'static> ItemReader for Ahead<R> {
 mod tests {
     use super::*;
     use crate::synthetic::{Shape, Synthetic};
-    use crate::{ItemWriter, rec};
+    use crate::{Header, ItemWriter, rec};
+    use isotherm_damon::{AddrRange, RegionSnapshot, Snapshot, TargetId, TargetSnapshot};
     use std::io::Cursor;
 
     /// A recording of so many regions.
@@ -274,19 +281,76 @@ mod tests {
                 assert!(all(Ahead::new(open(), "x")) == all(open()), "{regions} {most}");
                 let failing = || Reader::new(Failing(Cursor::new(file.clone())), "x").unwrap();
                 let (got, expected) = (all(Ahead::new(failing(), "x")), all(failing()));
-                assert!(got.2 && expected.2 && got.0 == expected.0, "{regions} {most}");
+                assert!(got.2 && got == expected, "{regions} {most}");
             }
         }
     }
 
+    /// Of so many regions each.
+    fn of_sizes(sizes: &[u64]) -> Vec<u8> {
+        let mut file = Vec::new();
+        let mut writer = rec::Writer::new(&mut file, "x").unwrap();
+        writer.write(&Item::Header(Header::default())).unwrap();
+        for (n, size) in (0..).zip(sizes) {
+            let region = |i| RegionSnapshot {
+                range: AddrRange::new(i << 12, (i + 1) << 12),
+                age: n,
+                ..Default::default()
+            };
+            let targets = vec![TargetSnapshot::new(TargetId(1), (0..*size).map(region).collect())];
+            let (start_ns, end_ns) = (u64::from(n) * 100, u64::from(n + 1) * 100);
+            writer.write_snapshot(&Snapshot { start_ns, end_ns, targets, ..Snapshot::default() }).unwrap();
+        }
+        writer.finish().unwrap();
+        drop(writer);
+        file
+    }
+
     #[test]
-    fn whoever_stops_reading_is_not_waited_for() {
-        let file = recorded(400_000, 1000);
-        let mut reader = Ahead::new(Reader::new(Cursor::new(file), "x").unwrap(), "x");
+    fn large_snapshots_come_out_too_early_and_late_ones() {
+        let large = LARGE as u64 + 10;
+        let small = [3; BEGINNING as usize + 20];
+        let late = [&small[..], &[large, large, 5, large, 7, large][..], &small[..]].concat();
+        let early = [&[2, large][..], &small[..]].concat();
+        for (sizes, starts) in [(late, true), (early, false)] {
+            let file = of_sizes(&sizes);
+            let open = || Reader::new(Cursor::new(file.clone()), "x").unwrap();
+            let mut ahead = Ahead::new(open(), "x");
+            let mut direct = open();
+            while let Some(expected) = direct.next_ref().unwrap() {
+                assert!(ahead.next_ref().unwrap() == Some(expected));
+            }
+            assert!(ahead.next_ref().unwrap().is_none());
+            let several = thread::available_parallelism().is_ok_and(|processors| processors.get() > 1);
+            assert_eq!(ahead.thread.is_some(), starts && several);
+        }
+    }
+
+    /// Tells when nobody has it any more.
+    struct Told(Cursor<Vec<u8>>, std::sync::mpsc::Sender<()>);
+
+    impl Read for Told {
+        fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+            self.0.read(buf)
+        }
+    }
+
+    impl Drop for Told {
+        fn drop(&mut self) {
+            let _ = self.1.send(());
+        }
+    }
+
+    #[test]
+    fn the_thread_ends_when_nobody_reads_on() {
+        let (gone, is_gone) = channel();
+        let told = Told(Cursor::new(recorded(400_000, 1000)), gone);
+        let mut reader = Ahead::new(Reader::new(told, "x").unwrap(), "x");
         for _ in 0..BEGINNING + 10 {
             reader.next_ref().unwrap().unwrap();
         }
-        assert!(reader.thread.is_some() || thread::available_parallelism().unwrap().get() == 1);
+        assert!(is_gone.try_recv().is_err());
         drop(reader);
+        is_gone.recv_timeout(std::time::Duration::from_secs(60)).unwrap();
     }
 }

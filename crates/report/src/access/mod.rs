@@ -120,10 +120,11 @@ impl AccessAnalysis {
         {
             options.selection = Selection::At(from);
         }
+        let wanted = options.pattern.targets.clone();
         Self {
             options,
             provenance: Provenance::default(),
-            before: BeforeEnd::default(),
+            before: BeforeEnd::together(wanted),
             names: NameBook::default(),
             space: Space::default(),
             held: Snapshot::default(),
@@ -269,7 +270,7 @@ impl AccessAnalysis {
             provenance: Provenance::default(),
             missing,
         };
-        let (mappers, by_object) = (self.mappers(), self.options.by == Grouping::Object);
+        let mappers = self.mappers();
         while let Some(target) = shown.last().map(|row| row.target) {
             let first = shown.partition_point(|row| row.target != target);
             let regions = if first == 0 { std::mem::take(&mut shown) } else { shown.split_off(first) };
@@ -283,11 +284,6 @@ impl AccessAnalysis {
             });
         }
         report.targets.reverse();
-        // Others that ended are not in it.
-        let end_ns = report.end_ns;
-        report.gave_up.retain(|of| {
-            of.time_ns == end_ns && (by_object || report.targets.iter().any(|t| t.target == of.target))
-        });
         report.provenance = self.provenance;
         report
     }

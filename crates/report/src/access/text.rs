@@ -8,6 +8,7 @@ use crate::space::UNKNOWN_MAPPING;
 use crate::units::{
     counted, format_address, format_rate, format_seconds, format_share, format_size, format_time,
 };
+use isotherm_damon::TargetId;
 use std::io::{self, Write};
 
 /// Writes a table a target, sums by rate, a legend, and the head and foot of the recording, into `width` columns, at least
@@ -97,13 +98,7 @@ fn notes(report: &AccessReport, seen: bool) -> Vec<String> {
         };
         notes.push(format!("not shown: {regions}, {size}{resident}, which the filters exclude{unknown}"));
     }
-    let name = |id| {
-        report
-            .targets
-            .iter()
-            .find(|t| t.target == id)
-            .map_or_else(|| format!("target {id}"), |t| t.name.clone())
-    };
+    let name = |id| report.provenance.target_name(TargetId(id));
     notes.extend(before_end::remark(&report.gave_up, report.origin_ns, name));
     notes.push(format!(
         "rate: sampling intervals a second in which the region was seen accessed, 100 % is {}; age: for how long it kept \

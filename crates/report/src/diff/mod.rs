@@ -200,22 +200,28 @@ pub struct DiffReport {
 
 /// In which way two sides were recorded otherwise.
 fn unlike(a: &[Compared], b: &[Compared]) -> Option<String> {
+    let is_imported = |p: &Provenance| p.backend.name.starts_with(isotherm_record::IMPORTED);
     let ceiling = |p: &Provenance| match p.overhead_limit {
-        0.0 => "no ceiling".to_owned(),
-        share => format!("a ceiling of {}", format_share(share)),
+        _ if is_imported(p) => None,
+        0.0 => Some("no ceiling".to_owned()),
+        share => Some(format!("a ceiling of {}", format_share(share))),
     };
-    let backend = |p: &Provenance| format!("backend {}", p.backend.name);
-    let interval = |us: u64| format_time(us.saturating_mul(1000));
-    let sampling = |p: &Provenance| format!("sampling every {}", interval(p.attrs.sample_us));
-    let aggregation = |p: &Provenance| format!("aggregations of {}", interval(p.attrs.aggr_us));
-    let ways: [&dyn Fn(&Provenance) -> String; 4] = [&ceiling, &backend, &sampling, &aggregation];
+    let backend =
+        |p: &Provenance| (!p.backend.name.is_empty()).then(|| format!("backend {}", p.backend.name));
+    let interval = |us: u64| (us > 0).then(|| format_time(us.saturating_mul(1000)));
+    let sampling = |p: &Provenance| interval(p.attrs.sample_us).map(|time| format!("sampling every {time}"));
+    let aggregation =
+        |p: &Provenance| interval(p.attrs.aggr_us).map(|time| format!("aggregations of {time}"));
+    let ways: [&dyn Fn(&Provenance) -> Option<String>; 4] = [&ceiling, &backend, &sampling, &aggregation];
     let mut sides = [Vec::new(), Vec::new()];
     for way in ways {
-        let of =
-            |side: &[Compared]| -> BTreeSet<String> { side.iter().map(|one| way(&one.provenance)).collect() };
-        let both = [of(a), of(b)];
-        if both[0] != both[1] {
-            for (side, of) in sides.iter_mut().zip(both) {
+        let of = |side: &[Compared]| -> Option<BTreeSet<String>> {
+            side.iter().map(|one| way(&one.provenance)).collect()
+        };
+        // What a recording does not tell is no difference.
+        let (Some(of_a), Some(of_b)) = (of(a), of(b)) else { continue };
+        if of_a != of_b {
+            for (side, of) in sides.iter_mut().zip([of_a, of_b]) {
                 side.push(of.into_iter().collect::<Vec<_>>().join(" or "));
             }
         }

@@ -155,7 +155,7 @@ mod tests {
     use crate::Accumulate;
     use crate::diff::{DiffOptions, Profile, compare};
     use crate::synthetic::{MIB, mapping, mappings, region, snapshot};
-    use isotherm_record::{Header, Item};
+    use isotherm_record::{Backend, Header, Item, RecordedAttrs};
 
     /// What is printed of a program that uses `hot` MiB, recorded twice, for so many tenths of a second.
     fn printed(hot: u64, tenths: [u64; 2]) -> String {
@@ -163,11 +163,14 @@ mod tests {
     }
 
     fn printed_with(hot: u64, tenths: [u64; 2], ceilings: [f64; 2]) -> String {
-        let mut ceilings = ceilings.into_iter();
+        printed_of(hot, tenths, ceilings.map(|overhead_limit| Header { overhead_limit, ..Header::default() }))
+    }
+
+    fn printed_of(hot: u64, tenths: [u64; 2], headers: [Header; 2]) -> String {
+        let mut headers = headers.into_iter();
         let [a, b] = tenths.map(|tenths| {
             let mut profile = Profile::new(Vec::new());
-            let overhead_limit = ceilings.next().unwrap();
-            profile.note(&Item::Header(Header { overhead_limit, ..Header::default() }));
+            profile.note(&Item::Header(headers.next().unwrap()));
             profile.note(&mappings(1, vec![mapping(0, 64 * MIB, "rw-p", "[heap]", 0, 0)]));
             for i in 0..tenths {
                 let regions = vec![region(0, hot * MIB, 20), region(hot * MIB, 64 * MIB, 0)];
@@ -186,6 +189,19 @@ mod tests {
         let text = printed_with(32, [200, 200], [0.03, 0.0]);
         let said = "A was recorded with a ceiling of 3 %, B with no ceiling: so a difference may be one of what was seen";
         assert!(text.contains(said), "{text}");
+        // Of an import nobody knows its ceiling, nor what it does not tell.
+        let of = |name: &str, sample_us, overhead_limit| Header {
+            backend: Backend { name: name.to_owned(), ..Backend::default() },
+            attrs: RecordedAttrs { sample_us, ..RecordedAttrs::default() },
+            overhead_limit,
+            ..Header::default()
+        };
+        let imported = format!("{}perf-script", isotherm_record::IMPORTED);
+        let text = printed_of(32, [200, 200], [of("pte", 5000, 0.03), of(&imported, 0, 0.0)]);
+        assert!(
+            text.contains(&format!("A was recorded with backend pte, B with backend {imported}: ")),
+            "{text}"
+        );
     }
 
     #[test]

@@ -89,7 +89,7 @@ impl std::fmt::Display for Definition {
     }
 }
 
-/// Rates of which it is remembered what share they access.
+/// Rates of which it is remembered what share they access. A guess: recordings with counts have 21.
 const SHARES: usize = 64;
 
 impl Definition {
