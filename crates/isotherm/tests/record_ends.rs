@@ -135,7 +135,7 @@ fn what_a_program_below_another_held_is_told_too() {
     };
     assert!(of("perl")["figures"]["resident"].as_u64().unwrap() >= least, "{summary}");
     assert!(of("perl")["ended"].is_string() && of("sh")["ended"].is_null(), "{summary}");
-    assert_eq!(summary["totals"]["resident"], of("sh")["figures"]["resident"]);
+    assert!(summary["totals"]["resident"].as_u64().unwrap() < least / 2, "{summary}");
     assert!(summary["highest"]["figures"]["resident"].as_u64().unwrap() >= least, "{summary}");
 }
 

@@ -77,7 +77,7 @@ pub(crate) struct BeforeEnd {
 #[derive(Clone, Debug)]
 enum Held {
     Snapshot(Snapshot),
-    Note(Item),
+    Note(Box<Item>),
     LeftOut,
 }
 
@@ -136,7 +136,7 @@ impl BeforeEnd {
         }
         self.notes += 1;
         self.regions += nr_mappings(item);
-        self.queue.push_back(Held::Note(item.clone()));
+        self.queue.push_back(Held::Note(Box::new(item.clone())));
         self.release_until(0, &mut due);
     }
 
@@ -194,26 +194,22 @@ impl BeforeEnd {
                     let ended = snapshot.targets.iter().filter(|target| ended.contains(&target.id.0));
                     ended.for_each(|target| had.entry(target.id.0).or_default().add(target));
                 }
-                // Another program.
-                Held::Note(Item::Target(info)) => _ = had.remove(&info.id),
-                // What follows is of one that came back.
-                Held::Note(Item::TargetEnd(end)) => {
-                    had.entry(end.target).and_modify(|had| had.ended_before = true);
-                }
-                _ => {}
+                Held::Note(item) => match &**item {
+                    // Another program.
+                    Item::Target(info) => _ = had.remove(&info.id),
+                    // What follows is of one that came back.
+                    Item::TargetEnd(end) => {
+                        had.entry(end.target).and_modify(|had| had.ended_before = true);
+                    }
+                    _ => {}
+                },
+                Held::LeftOut => {}
             }
         }
         had.retain(|_, had| !had.is_whole());
-        let mut ends: Vec<(usize, Item)> = Vec::new();
+        let mut ends: Vec<(usize, Box<Item>)> = Vec::new();
         for (at, held) in self.queue.iter_mut().enumerate().rev() {
             match held {
-                // What comes later is of one that came back.
-                Held::Note(Item::TargetEnd(end)) => {
-                    if let Some(had) = had.get_mut(&end.target).filter(|had| had.end.is_none()) {
-                        had.end = Some(Item::TargetEnd(end.clone()));
-                        *held = Held::LeftOut;
-                    }
-                }
                 Held::Snapshot(snapshot) if !had.is_empty() => {
                     let time_ns = snapshot.end_ns;
                     snapshot.targets.retain(|target| {
@@ -223,16 +219,28 @@ impl BeforeEnd {
                             of.sizes.pop();
                             return false;
                         }
-                        let left = of.last / of.most;
+                        let left = of.last.share_of(of.most);
                         self.gave_up.push(GaveUp { target: id, time_ns, left });
                         ends.extend(had.remove(&id).and_then(|had| had.end).map(|end| (at + 1, end)));
                         true
                     });
                 }
-                Held::Note(Item::Mappings(mappings))
-                    if had.get(&mappings.target).is_some_and(|had| had.end.is_some()) =>
-                {
-                    *held = Held::LeftOut;
+                Held::Note(item) => {
+                    let leaves = match &**item {
+                        // What comes later is of one that came back.
+                        Item::TargetEnd(end) => match had.get_mut(&end.target) {
+                            Some(had) if had.end.is_none() => {
+                                had.end = Some(item.clone());
+                                true
+                            }
+                            _ => false,
+                        },
+                        Item::Mappings(maps) => had.get(&maps.target).is_some_and(|had| had.end.is_some()),
+                        _ => false,
+                    };
+                    if leaves {
+                        *held = Held::LeftOut;
+                    }
                 }
                 _ => {}
             }
@@ -245,62 +253,76 @@ impl BeforeEnd {
 
     /// Where all have ended, what shows how they did: everything after the last moment in which they had most.
     fn leave_out_end(&mut self) {
-        // Of each moment, and the place of its first item: some recordings have several snapshots of one.
-        let mut moments: Vec<(usize, u64, HashMap<u64, f64>)> = Vec::new();
-        let mut sizes: HashMap<u64, f64> = HashMap::new();
+        let mut moments: Vec<Moment> = Vec::new();
+        let mut sizes: HashMap<u64, Size> = HashMap::new();
         for (at, held) in self.queue.iter().enumerate() {
             match held {
-                Held::Snapshot(snapshot) if !snapshot.targets.is_empty() => {
-                    if moments.last().is_none_or(|(_, end_ns, _)| *end_ns != snapshot.end_ns) {
-                        moments.push((at, snapshot.end_ns, HashMap::new()));
-                    }
-                    let Some((_, _, moment)) = moments.last_mut() else { continue };
+                Held::Snapshot(snapshot) => {
                     let wanted = |id| self.wanted.is_empty() || self.wanted.contains(&id);
                     for target in snapshot.targets.iter().filter(|target| wanted(target.id.0)) {
-                        let before = sizes.get(&target.id.0).copied().unwrap_or(0.0);
-                        let size = size(target, before);
+                        // Some recordings have several snapshots of one moment.
+                        if moments.last().is_none_or(|moment| moment.end_ns != snapshot.end_ns) {
+                            moments.push(Moment { at, end_ns: snapshot.end_ns, ..Moment::default() });
+                        }
+                        let before = sizes.get(&target.id.0).copied().unwrap_or_default();
+                        let size = Size::of(target, before);
                         sizes.insert(target.id.0, size);
-                        moment.insert(target.id.0, size);
+                        if let Some(moment) = moments.last_mut() {
+                            moment.all = moment.all.and(size);
+                            moment.each.insert(target.id.0, size);
+                        }
                     }
                 }
-                // Another program.
-                Held::Note(Item::Target(info)) if sizes.contains_key(&info.id) => moments.clear(),
-                _ => {}
+                Held::Note(item) => match &**item {
+                    // Another program.
+                    Item::Target(info) if sizes.contains_key(&info.id) => moments.clear(),
+                    _ => {}
+                },
+                Held::LeftOut => {}
             }
         }
-        let sum = |moment: &HashMap<u64, f64>| moment.values().sum::<f64>();
-        let most = moments.iter().map(|(_, _, moment)| sum(moment)).fold(0.0, f64::max);
-        let is_whole = |moment: &HashMap<u64, f64>| sum(moment) >= WHOLE * most;
-        let Some((_, _, last)) = moments.last() else { return };
-        if is_whole(last) || !last.keys().all(|id| self.ended.contains(id)) {
+        let most = moments.iter().fold(Size::default(), |most, moment| most.or(moment.all));
+        let is_whole = |moment: &Moment| moment.all.share_of(most) >= WHOLE;
+        let Some(last) = moments.last() else { return };
+        if is_whole(last) || !last.each.keys().all(|id| self.ended.contains(id)) {
             return;
         }
-        let Some(whole) = moments.iter().rposition(|(_, _, moment)| is_whole(moment)) else { return };
-        let (_, time_ns, shown) = &moments[whole];
-        for (&target, &had) in shown {
-            let left = sizes.get(&target).copied().unwrap_or(0.0) / had.max(1.0);
+        let Some(whole) = moments.iter().rposition(is_whole) else { return };
+        let Moment { end_ns, each, .. } = &moments[whole];
+        for (&target, &had) in each {
+            let left = sizes.get(&target).copied().unwrap_or_default().share_of(had);
             if self.ended.contains(&target) && left < WHOLE {
-                self.gave_up.push(GaveUp { target, time_ns: *time_ns, left });
+                self.gave_up.push(GaveUp { target, time_ns: *end_ns, left });
             }
         }
         self.gave_up.sort_by_key(|of| of.target);
-        let first = moments[whole + 1].0;
-        for held in self.queue.iter_mut().skip(first) {
-            if matches!(held, Held::Snapshot(_) | Held::Note(Item::Mappings(_))) {
+        let first = moments[whole + 1].at;
+        // Mappings that were read since the snapshot are of what came then.
+        let is_mappings =
+            |held: &Held| matches!(held, Held::Note(item) if matches!(**item, Item::Mappings(_)));
+        let from = (0..first).rev().find(|&at| matches!(self.queue[at], Held::Snapshot(_))).unwrap_or(first);
+        for held in self.queue.iter_mut().skip(from + 1) {
+            if is_mappings(held) {
                 *held = Held::LeftOut;
             }
         }
-        // Mappings that were read since the snapshot are of what came then.
-        for held in self.queue.iter_mut().take(first).rev() {
-            match held {
-                Held::Note(Item::Mappings(_)) => *held = Held::LeftOut,
-                Held::Snapshot(_) => break,
-                _ => {}
+        for held in self.queue.iter_mut().skip(first) {
+            if matches!(held, Held::Snapshot(_)) {
+                *held = Held::LeftOut;
             }
         }
-        self.regions =
-            self.queue.iter().map(|held| if let Held::Snapshot(s) = held { regions(s) } else { 0 }).sum();
+        self.count();
     }
+}
+
+/// What there was at a time.
+#[derive(Default)]
+struct Moment {
+    /// The place of its first snapshot.
+    at: usize,
+    end_ns: u64,
+    each: HashMap<u64, Size>,
+    all: Size,
 }
 
 /// Whether a target is none any more because its program ended: others may have been left alone with all that they have.
@@ -345,15 +367,51 @@ fn take(analysis: &mut impl Accumulate, due: Due<'_>) {
     }
 }
 
+/// Bytes, resident and mapped: the latter of what no residence is known of at any time.
+#[derive(Clone, Copy, Default)]
+struct Size {
+    resident: f64,
+    mapped: f64,
+}
+
+impl Size {
+    /// Of a target that had `before` in the snapshot before: what of it is resident is not told each time.
+    fn of(target: &TargetSnapshot, before: Self) -> Self {
+        // Whoever stands still may be handed on without its regions.
+        if target.steady && target.regions.is_empty() {
+            return before;
+        }
+        let resident = target.regions.iter().filter_map(|r| r.resident).reduce(u64::saturating_add);
+        let mapped = target.regions.iter().map(|r| r.range.size() as f64).sum();
+        Self { resident: resident.map_or(before.resident, |bytes| bytes as f64), mapped }
+    }
+
+    fn and(self, other: Self) -> Self {
+        Self { resident: self.resident + other.resident, mapped: self.mapped + other.mapped }
+    }
+
+    /// Whichever is more.
+    fn or(self, other: Self) -> Self {
+        Self { resident: self.resident.max(other.resident), mapped: self.mapped.max(other.mapped) }
+    }
+
+    fn share_of(self, whole: Self) -> f64 {
+        match whole.resident > 0.0 {
+            true => self.resident / whole.resident,
+            false if whole.mapped > 0.0 => self.mapped / whole.mapped,
+            false => 1.0,
+        }
+    }
+}
+
 /// What a target had in the snapshots that are held back.
 #[derive(Default)]
 struct Had {
-    /// Bytes, of each snapshot.
-    sizes: Vec<f64>,
-    most: f64,
-    last: f64,
+    sizes: Vec<Size>,
+    most: Size,
+    last: Size,
     /// Its end, which is met with from behind.
-    end: Option<Item>,
+    end: Option<Box<Item>>,
     /// It had ended when it came back.
     ended_before: bool,
 }
@@ -363,26 +421,16 @@ impl Had {
         if std::mem::take(&mut self.ended_before) {
             *self = Self::default();
         }
-        let bytes = size(target, self.last);
-        self.sizes.push(bytes);
-        self.most = self.most.max(bytes);
-        self.last = bytes;
+        let size = Size::of(target, self.last);
+        self.sizes.push(size);
+        self.most = self.most.or(size);
+        self.last = size;
     }
 
     /// Whether it was so in the last snapshot that is left.
     fn is_whole(&self) -> bool {
-        self.sizes.last().is_none_or(|bytes| *bytes >= WHOLE * self.most)
+        self.sizes.last().is_none_or(|size| size.share_of(self.most) >= WHOLE)
     }
-}
-
-/// What a target has, bytes; `before`: what it had in the snapshot before.
-fn size(target: &TargetSnapshot, before: f64) -> f64 {
-    // Whoever stands still may be handed on without its regions.
-    if target.steady && target.regions.is_empty() {
-        return before;
-    }
-    let known = target.regions.iter().filter_map(|r| r.resident).reduce(u64::saturating_add);
-    known.map_or_else(|| target.regions.iter().map(|r| r.range.size() as f64).sum(), |bytes| bytes as f64)
 }
 
 fn regions(snapshot: &Snapshot) -> usize {
@@ -617,6 +665,19 @@ mod tests {
         // As long as one runs, the last moment is one like any other.
         items.pop();
         assert_eq!(all_through(Ends::Together, &items), (items, vec![]));
+    }
+
+    #[test]
+    fn what_is_mapped_is_not_compared_with_what_is_resident() {
+        let told = |tenth, resident| {
+            let region = RegionSnapshot { resident, ..region(MIB, 101 * MIB, 0) };
+            at(tenth, vec![TargetSnapshot::new(TargetId(1), vec![region])])
+        };
+        // Of a new program nobody knows yet what it has.
+        let items = [told(0, None), told(1, Some(20 * MIB)), told(2, None), told(3, Some(20 * MIB)), end(1)];
+        for ends in [Ends::Each, Ends::Together] {
+            assert_eq!(all_through(ends, &items), (items.to_vec(), vec![]));
+        }
     }
 
     #[test]

@@ -212,14 +212,18 @@ fn unlike(a: &[Compared], b: &[Compared]) -> Option<String> {
     let sampling = |p: &Provenance| interval(p.attrs.sample_us).map(|time| format!("sampling every {time}"));
     let aggregation =
         |p: &Provenance| interval(p.attrs.aggr_us).map(|time| format!("aggregations of {time}"));
-    let ways: [&dyn Fn(&Provenance) -> Option<String>; 4] = [&ceiling, &backend, &sampling, &aggregation];
+    let ways = |one: &Compared| {
+        let p = &one.provenance;
+        [ceiling(p), backend(p), sampling(p), aggregation(p)]
+    };
+    let [of_a, of_b] = [a, b].map(|side| side.iter().map(ways).collect::<Vec<_>>());
     let mut sides = [Vec::new(), Vec::new()];
-    for way in ways {
-        let of = |side: &[Compared]| -> Option<BTreeSet<String>> {
-            side.iter().map(|one| way(&one.provenance)).collect()
+    for way in 0..4 {
+        let of = |side: &[[Option<String>; 4]]| -> Option<BTreeSet<String>> {
+            side.iter().map(|ways| ways[way].clone()).collect()
         };
         // What a recording does not tell is no difference.
-        let (Some(of_a), Some(of_b)) = (of(a), of(b)) else { continue };
+        let (Some(of_a), Some(of_b)) = (of(&of_a), of(&of_b)) else { continue };
         if of_a != of_b {
             for (side, of) in sides.iter_mut().zip([of_a, of_b]) {
                 side.push(of.into_iter().collect::<Vec<_>>().join(" or "));
