@@ -66,6 +66,9 @@ pub(crate) struct BeforeEnd {
     /// Regions and mappings in it, and items other than snapshots.
     regions: usize,
     notes: usize,
+    /// When each became what it is: whoever executes another program begins anew, and an aggregation that began before shows what
+    /// there was before.
+    since: HashMap<u64, u64>,
     /// Each by itself: those whose regions were handed on. As long as they stand still they are not needed again.
     met: HashSet<u64>,
     /// Those that ended: since the last snapshot, or without one since.
@@ -128,8 +131,16 @@ impl BeforeEnd {
         {
             self.ended.insert(end.target);
         }
-        if let Item::TargetEnd(end) = item {
-            self.met.remove(&end.target);
+        match item {
+            Item::TargetEnd(end) => _ = self.met.remove(&end.target),
+            Item::Target(info) => {
+                if self.ends == Ends::Each && self.ended.contains(&info.id) {
+                    self.leave_out_each();
+                }
+                // Before the first of them it was nothing.
+                self.since.entry(info.id).and_modify(|since| *since = info.time_ns).or_insert(0);
+            }
+            _ => {}
         }
         if self.queue.is_empty() {
             return due(Due::Note(item));
@@ -192,20 +203,19 @@ impl BeforeEnd {
             match held {
                 Held::Snapshot(snapshot) => {
                     let ended = snapshot.targets.iter().filter(|target| ended.contains(&target.id.0));
+                    let ended = ended.filter(|target| is_of(&self.since, target, snapshot));
                     ended.for_each(|target| had.entry(target.id.0).or_default().add(target));
                 }
-                Held::Note(item) => match &**item {
-                    // Another program.
-                    Item::Target(info) => _ = had.remove(&info.id),
-                    // What follows is of one that came back.
-                    Item::TargetEnd(end) => {
+                Held::Note(item) => {
+                    if let Item::TargetEnd(end) = &**item {
+                        // What follows is of one that came back.
                         had.entry(end.target).and_modify(|had| had.ended_before = true);
                     }
-                    _ => {}
-                },
+                }
                 Held::LeftOut => {}
             }
         }
+        ended.iter().for_each(|id| _ = self.since.remove(id));
         had.retain(|_, had| !had.is_whole());
         let mut ends: Vec<(usize, Box<Item>)> = Vec::new();
         for (at, held) in self.queue.iter_mut().enumerate().rev() {
@@ -255,42 +265,42 @@ impl BeforeEnd {
     fn leave_out_end(&mut self) {
         let mut moments: Vec<Moment> = Vec::new();
         let mut sizes: HashMap<u64, Size> = HashMap::new();
+        let mut mosts: HashMap<u64, Size> = HashMap::new();
         for (at, held) in self.queue.iter().enumerate() {
-            match held {
-                Held::Snapshot(snapshot) => {
-                    let wanted = |id| self.wanted.is_empty() || self.wanted.contains(&id);
-                    for target in snapshot.targets.iter().filter(|target| wanted(target.id.0)) {
-                        // Some recordings have several snapshots of one moment.
-                        if moments.last().is_none_or(|moment| moment.end_ns != snapshot.end_ns) {
-                            moments.push(Moment { at, end_ns: snapshot.end_ns, ..Moment::default() });
-                        }
-                        let before = sizes.get(&target.id.0).copied().unwrap_or_default();
-                        let size = Size::of(target, before);
-                        sizes.insert(target.id.0, size);
-                        if let Some(moment) = moments.last_mut() {
-                            moment.all = moment.all.and(size);
-                            moment.each.insert(target.id.0, size);
-                        }
-                    }
+            let Held::Snapshot(snapshot) = held else { continue };
+            let wanted = |id| self.wanted.is_empty() || self.wanted.contains(&id);
+            for target in snapshot.targets.iter().filter(|target| wanted(target.id.0)) {
+                if !is_of(&self.since, target, snapshot) {
+                    // What it was then is not what it held: nobody goes back so far.
+                    moments.clear();
+                    continue;
                 }
-                Held::Note(item) => match &**item {
-                    // Another program.
-                    Item::Target(info) if sizes.contains_key(&info.id) => moments.clear(),
-                    _ => {}
-                },
-                Held::LeftOut => {}
+                // Some recordings have several snapshots of one moment.
+                if moments.last().is_none_or(|moment| moment.end_ns != snapshot.end_ns) {
+                    moments.push(Moment { at, end_ns: snapshot.end_ns, ..Moment::default() });
+                }
+                let before = sizes.get(&target.id.0).copied().unwrap_or_default();
+                let size = Size::of(target, before);
+                sizes.insert(target.id.0, size);
+                let most = mosts.entry(target.id.0).or_default();
+                *most = most.or(size);
+                if let Some(moment) = moments.last_mut() {
+                    moment.all = moment.all.and(size);
+                    moment.each.insert(target.id.0);
+                }
             }
         }
         let most = moments.iter().fold(Size::default(), |most, moment| most.or(moment.all));
         let is_whole = |moment: &Moment| moment.all.share_of(most) >= WHOLE;
         let Some(last) = moments.last() else { return };
-        if is_whole(last) || !last.each.keys().all(|id| self.ended.contains(id)) {
+        if is_whole(last) || !last.each.iter().all(|id| self.ended.contains(id)) {
             return;
         }
         let Some(whole) = moments.iter().rposition(is_whole) else { return };
         let Moment { end_ns, each, .. } = &moments[whole];
-        for (&target, &had) in each {
-            let left = sizes.get(&target).copied().unwrap_or_default().share_of(had);
+        for &target in each {
+            let of = |sizes: &HashMap<u64, Size>| sizes.get(&target).copied().unwrap_or_default();
+            let left = of(&sizes).share_of(of(&mosts));
             if self.ended.contains(&target) && left < WHOLE {
                 self.gave_up.push(GaveUp { target, time_ns: *end_ns, left });
             }
@@ -315,13 +325,18 @@ impl BeforeEnd {
     }
 }
 
+/// Whether all of the aggregation is of what the target is now.
+fn is_of(since: &HashMap<u64, u64>, target: &TargetSnapshot, snapshot: &Snapshot) -> bool {
+    since.get(&target.id.0).is_none_or(|since| snapshot.start_ns >= *since)
+}
+
 /// What there was at a time.
 #[derive(Default)]
 struct Moment {
     /// The place of its first snapshot.
     at: usize,
     end_ns: u64,
-    each: HashMap<u64, Size>,
+    each: HashSet<u64>,
     all: Size,
 }
 
@@ -635,14 +650,25 @@ mod tests {
 
     #[test]
     fn who_executes_another_program_or_goes_elsewhere_gave_up_nothing() {
-        let mut items = vec![at(0, vec![target(1, 100)]), at(1, vec![target(1, 1)]), end(1)];
-        items.insert(1, Item::Target(TargetInfo { id: 1, ..TargetInfo::default() }));
-        assert_eq!(through(&items), (items.clone(), vec![]));
-        assert_eq!(all_through(Ends::Together, &items), (items.clone(), vec![]));
-        items.remove(1);
+        // In the aggregation in which it did, it has what it had before.
+        let time_ns = 150_000_000;
+        let exec = Item::Target(TargetInfo { id: 1, time_ns, ..TargetInfo::default() });
+        let mut items = vec![
+            Item::Target(TargetInfo { id: 1, time_ns: 50_000_000, ..TargetInfo::default() }),
+            at(0, vec![target(1, 100)]),
+            exec,
+            at(1, vec![target(1, 100)]),
+            at(2, vec![target(1, 1)]),
+            at(3, vec![target(1, 1)]),
+            end(1),
+        ];
+        for ends in [Ends::Each, Ends::Together] {
+            assert_eq!(all_through(ends, &items), (items.clone(), vec![]));
+        }
+        items.remove(2);
         assert_eq!(through(&items).1.len(), 1, "but for that it did");
         let reason = "left the control group".to_owned();
-        items[2] = Item::TargetEnd(TargetEnd { target: 1, time_ns: 0, reason });
+        items[5] = Item::TargetEnd(TargetEnd { target: 1, time_ns: 0, reason });
         assert_eq!(through(&items), (items.clone(), vec![]));
         assert_eq!(all_through(Ends::Together, &items), (items, vec![]));
     }
@@ -661,7 +687,7 @@ mod tests {
         ];
         let (out, gave_up) = all_through(Ends::Together, &items);
         assert_eq!(out, [items[0].clone(), items[1].clone(), items[4].clone(), items[6].clone()]);
-        assert_eq!(gave_up, [GaveUp { target: 1, time_ns: 200_000_000, left: 9.0 / 98.0 }]);
+        assert_eq!(gave_up, [GaveUp { target: 1, time_ns: 200_000_000, left: 0.09 }]);
         // As long as one runs, the last moment is one like any other.
         items.pop();
         assert_eq!(all_through(Ends::Together, &items), (items, vec![]));
