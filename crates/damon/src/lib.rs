@@ -105,6 +105,6 @@ pub use ranges::{three_regions, without_gaps};
 pub use region::{Region, Target};
 pub use rng::Rng;
 pub use sampler::{Allowance, Sampler, Step, Tally};
-pub use snapshot::{RegionSnapshot, Snapshot, TargetId, TargetSnapshot};
+pub use snapshot::{RegionSnapshot, Snapshot, TargetId, TargetSnapshot, append_regions};
 pub use tuning::IntervalsGoal;
 pub use watch::{Constant, Tuning, Watch};

@@ -63,7 +63,9 @@ pub fn holds_something(path: &Path) -> bool {
             Ok(Some(_)) => {}
             // What is damaged may be mended.
             Ok(None) => {
-                let is_damage = |w: &Warning| matches!(w, Warning::Damaged { .. } | Warning::HeaderLost);
+                let is_damage = |w: &Warning| {
+                    matches!(w, Warning::Damaged { .. } | Warning::Missing { .. } | Warning::HeaderLost)
+                };
                 return reader.warnings().iter().any(is_damage);
             }
             Err(_) => return true,

@@ -129,6 +129,17 @@ pub enum Warning {
         /// Start of the first snapshot after it, ns.
         to_ns: u64,
     },
+    /// Whole parts are not there, as their numbers show; what is around them was read.
+    Missing {
+        /// Where they would stand.
+        offset: u64,
+        /// How many.
+        parts: u64,
+        /// End of the last snapshot before them, ns; 0 when there is none.
+        from_ns: u64,
+        /// Start of the first snapshot after them, ns.
+        to_ns: u64,
+    },
     /// Reading stopped at something that does not belong to the format; what came before was read.
     Stopped {
         /// Where and what.
@@ -169,6 +180,12 @@ fn used(last_ns: u64) -> &'static str {
     if last_ns > 0 { "the snapshots before that are used" } else { "no snapshot comes before that" }
 }
 
+/// What a stretch that cannot be read leaves, where it is known when it was.
+fn gap(from_ns: u64, to_ns: u64) -> Option<String> {
+    let gap = to_ns.checked_sub(from_ns).filter(|_| from_ns > 0)?;
+    Some(format!(": a gap of {:.3} s", gap as f64 / 1e9))
+}
+
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -182,12 +199,15 @@ impl fmt::Display for Warning {
             ),
             Self::Damaged { offset, lost_bytes, from_ns, to_ns } => {
                 write!(f, "{lost_bytes} bytes at byte {offset} are damaged")?;
-                match to_ns.checked_sub(*from_ns) {
-                    Some(gap) if *from_ns > 0 => {
-                        write!(f, ": a gap of {:.3} s", gap as f64 / 1e9)
-                    }
-                    _ => write!(f, "; what they held is missing"),
+                match gap(*from_ns, *to_ns) {
+                    Some(gap) => f.write_str(&gap),
+                    None => f.write_str("; what they held is missing"),
                 }
+            }
+            Self::Missing { offset, parts, from_ns, to_ns } => {
+                let are = if *parts == 1 { "1 block is" } else { &format!("{parts} blocks are") };
+                let gap = gap(*from_ns, *to_ns).unwrap_or_default();
+                write!(f, "{are} missing before byte {offset}{gap}")
             }
             Self::Stopped { why, last_ns } => write!(f, "reading stopped: {why}; {}", used(*last_ns)),
             Self::Records { list, used } => {

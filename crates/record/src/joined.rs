@@ -23,7 +23,7 @@ mod targets;
 
 use crate::files::is_standard;
 use crate::{Backend, Error, Format, Header, Item, ItemReader, ReadOptions, Warning, open_with};
-use isotherm_damon::{Snapshot, TargetSnapshot};
+use isotherm_damon::Snapshot;
 use order::Part;
 use spots::BlindSpots;
 use std::collections::VecDeque;
@@ -162,7 +162,7 @@ impl Joined {
             None => return Ok(None),
             Some(Item::Snapshot(snapshot)) => {
                 let Item::Snapshot(copy) = &mut self.snapshot else { return Ok(None) };
-                copy_into(snapshot, copy);
+                copy.clone_from(snapshot);
                 shift(&mut copy.start_ns);
                 shift(&mut copy.end_ns);
                 for target in &mut copy.targets {
@@ -264,17 +264,6 @@ enum Handed {
     Other,
 }
 
-/// Copies into memory that is there already.
-fn copy_into(from: &Snapshot, to: &mut Snapshot) {
-    let mut targets = std::mem::take(&mut to.targets);
-    targets.resize_with(from.targets.len(), TargetSnapshot::default);
-    for (to, from) in targets.iter_mut().zip(&from.targets) {
-        (to.id, to.steady) = (from.id, from.steady);
-        to.regions.clone_from(&from.regions);
-    }
-    *to = Snapshot { targets, ..*from };
-}
-
 impl ItemReader for Joined {
     fn next_ref(&mut self) -> Result<Option<&Item>, Error> {
         loop {
@@ -303,7 +292,7 @@ impl ItemReader for Joined {
 mod tests {
     use super::*;
     use crate::{End, RecordedAttrs, TargetEnd, TargetInfo, create};
-    use isotherm_damon::{AddrRange, RegionSnapshot, TargetId};
+    use isotherm_damon::{AddrRange, RegionSnapshot, TargetId, TargetSnapshot};
 
     const SECOND: u64 = 1_000_000_000;
 

@@ -6,7 +6,7 @@ mod common;
 use common::{items_of, small, snapshots};
 use isotherm_damon::{RegionSnapshot, Snapshot, TargetId, TargetSnapshot};
 use isotherm_record::synthetic::{Shape, Synthetic};
-use isotherm_record::{Format, Header, Item, ItemReader, TargetInfo, create, open};
+use isotherm_record::{Format, Header, Item, ItemReader, TargetInfo, Warning, create, open};
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataWriter};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::statistics::Statistics;
@@ -235,6 +235,78 @@ fn no_flipped_bit_is_read_as_another_recording() {
     }
     // The footer has what is for other programs: statistics, sizes.
     assert!(noticed > 1000 && harmless > 0, "{noticed} {harmless}");
+}
+
+/// Damage costs the row group it lies in, and of that only the regions, where the rest can be read.
+#[test]
+fn damage_costs_only_the_row_group_it_hits() {
+    let mut made_up = Synthetic::new(Shape { nr_regions: 300_000, ..Shape::default() });
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.parquet");
+    let mut writer = create(&path, Format::Parquet).unwrap();
+    let mut items = Vec::new();
+    while let Some(item) = made_up.next_item().unwrap() {
+        // Something else in the middle of each group.
+        if snapshots(&items).len() % 100 == 50 {
+            let Item::Target(info) = items.iter().find(|i| matches!(i, Item::Target(_))).cloned().unwrap() else {
+                unreachable!("it was looked for")
+            };
+            items.push(Item::Target(TargetInfo { comm: format!("at {}", items.len()), ..info }));
+        }
+        items.push(item);
+    }
+    items.iter().for_each(|item| writer.write(item).unwrap());
+    writer.finish().unwrap();
+    let bytes = std::fs::read(&path).unwrap();
+    let reader = SerializedFileReader::new(File::open(&path).unwrap()).unwrap();
+    let groups = reader.metadata().row_groups();
+    assert_eq!(groups.len(), 3);
+    let times = |group: usize, column: &str| {
+        let chunk = groups[group].columns().iter().find(|c| c.column_path().string() == column).unwrap();
+        let Some(Statistics::Int64(range)) = chunk.statistics() else { panic!("{column}") };
+        (*range.min_opt().unwrap() as u64, *range.max_opt().unwrap() as u64)
+    };
+    let damaged = |columns: &[(usize, &str)]| {
+        let mut bytes = bytes.clone();
+        for (group, column) in columns {
+            let chunk = groups[*group].columns().iter().find(|c| c.column_path().string() == *column).unwrap();
+            let (start, len) = chunk.byte_range();
+            bytes[(start + len) as usize - 1] ^= 1;
+        }
+        std::fs::write(&path, bytes).unwrap();
+        let mut reader = open(&path).unwrap();
+        let items = items_of(&mut *reader);
+        (items, reader.warnings().to_vec())
+    };
+    let without = |lost: &[usize]| -> Vec<Item> {
+        let is_lost = |s: &Snapshot| {
+            lost.iter().any(|group| (times(*group, "start_ns").0..=times(*group, "start_ns").1).contains(&s.start_ns))
+        };
+        items.iter().filter(|i| !matches!(i, Item::Snapshot(s) if is_lost(s))).cloned().collect()
+    };
+
+    for column in ["age", "snapshot", "region_end", "resident"] {
+        let (read, warnings) = damaged(&[(1, column)]);
+        assert!(read == without(&[1]), "{column}");
+        let [Warning::Damaged { from_ns, to_ns, .. }] = warnings[..] else { panic!("{column}: {warnings:?}") };
+        assert_eq!((from_ns, to_ns), (times(0, "end_ns").1, times(2, "start_ns").0), "{column}");
+    }
+    for lost in [&[0][..], &[2], &[0, 1], &[1, 2], &[0, 2]] {
+        let columns: Vec<(usize, &str)> = lost.iter().map(|group| (*group, "start_ns")).collect();
+        let (read, warnings) = damaged(&columns);
+        assert!(read == without(lost), "{lost:?}");
+        assert_eq!(warnings.len(), if lost == [0, 2] { 2 } else { 1 }, "{lost:?}: {warnings:?}");
+        assert!(warnings.iter().all(|w| matches!(w, Warning::Damaged { .. })), "{lost:?}: {warnings:?}");
+    }
+    // Names and the like go alone.
+    let (read, warnings) = damaged(&[(1, "isotherm_items")]);
+    assert!(snapshots(&read) == snapshots(&items));
+    assert!(read.len() < items.len() && read.contains(items.last().unwrap()));
+    assert!(matches!(warnings[..], [Warning::Damaged { .. }]), "{warnings:?}");
+    // Nothing is left of it.
+    let (read, warnings) = damaged(&[(0, "age"), (1, "age"), (2, "age")]);
+    assert!(snapshots(&read).is_empty());
+    assert!(matches!(&warnings[..], [Warning::Stopped { why, .. }] if why.contains("checksum")), "{warnings:?}");
 }
 
 /// As other programs check them.

@@ -160,6 +160,54 @@ fn a_piece_cut_out_is_a_gap() {
     }
 }
 
+/// Where the blocks of a file begin, and where the last one ends.
+fn borders(file: &[u8]) -> Vec<usize> {
+    let mut at = 16;
+    let mut borders = vec![at];
+    while let Some(head) = file.get(at..at + 28) {
+        let number = |from: usize, len: usize| head[from..from + len].iter().rev().fold(0, |n, &b| n << 8 | usize::from(b));
+        at += 28 + number(6, 2) + number(12, 4);
+        borders.push(at);
+    }
+    assert_eq!(borders.last(), Some(&file.len()), "these are its blocks");
+    borders
+}
+
+#[test]
+fn whole_blocks_that_are_missing_are_counted_and_what_comes_again_is_read_once() {
+    let items = small();
+    let file = file_of(&items);
+    let at = borders(&file);
+    assert!(at.len() > 6, "{} blocks", at.len());
+    let piece = |from: usize, to: usize| &file[at[from]..at[to]];
+    let end = at.len() - 1;
+
+    let (_, warnings) = read(&[&file[..at[2]], piece(4, end)].concat());
+    let [Warning::Missing { offset, parts: 2, from_ns, to_ns }] = warnings[..] else { panic!("{warnings:?}") };
+    assert!(offset == at[2] as u64 && from_ns > 0);
+    assert_eq!(
+        warnings[0].to_string(),
+        format!("2 blocks are missing before byte {offset}: a gap of {:.3} s", (to_ns - from_ns) as f64 / 1e9)
+    );
+
+    for again in [1, 2] {
+        let (read, warnings) = read(&[&file[..at[3]], piece(3 - again, end)].concat());
+        assert_eq!(warnings, [Warning::Skipped { count: again as u64, what: "blocks that come again" }]);
+        assert_eq!(read, items, "{again}");
+    }
+    // Once each, if not in order.
+    let (out_of_order, warnings) = read(&[&file[..at[2]], piece(3, 4), piece(2, 3), piece(4, end)].concat());
+    let mut times: Vec<u64> = snapshots(&out_of_order).iter().map(|s| s.start_ns).collect();
+    times.sort_unstable();
+    assert_eq!(times, snapshots(&items).iter().map(|s| s.start_ns).collect::<Vec<_>>());
+    assert!(warnings.iter().any(|w| w.to_string().contains("not in the order")), "{warnings:?}");
+
+    let (both, warnings) = read(&[&file[..], &file[..]].concat());
+    assert_eq!(both.len(), 2 * items.len());
+    let text = format!("another recording begins at byte {}", file.len());
+    assert!(matches!(&warnings[..], [Warning::Assumed { what }] if what.starts_with(&text)), "{warnings:?}");
+}
+
 #[test]
 fn items_without_snapshots_are_read_alone() {
     let items = small();

@@ -370,6 +370,11 @@ impl Texts {
         Ok(Self { rest: chunk, kind, ..Self::default() })
     }
 
+    /// The part of the column that was not read.
+    pub(super) const fn rest(&self) -> ChunkAt {
+        self.rest
+    }
+
     /// The texts of a group without rows, which are its dictionary.
     pub(super) fn lone(&self, file: &File) -> Result<Vec<u8>> {
         let page = Pages::new(file, self.rest, self.kind)?.next()?;
@@ -400,7 +405,7 @@ impl Texts {
                 }
                 continue;
             }
-            if page.rows > super::read::MAX_ROWS {
+            if page.rows > super::rows::MAX_ROWS {
                 return Err(Fault::Bad("a column has more rows than its group"));
             }
             self.known.clear();

@@ -109,6 +109,8 @@ pub(super) struct Footer {
     bytes: Vec<u8>,
     /// Its groups do not lie where the writer put them: other programs that copy a file lay it out anew, and say who they are.
     pub(super) displaced: bool,
+    /// It was written here: its groups end between snapshots.
+    pub(super) is_ours: bool,
     kinds: [Option<Kind>; NR_COLUMNS],
     /// Where the next group's entry begins, and how many are left.
     next: usize,
@@ -152,7 +154,7 @@ impl Footer {
                 (_, kind) => thrift.skip(kind)?,
             }
         }
-        let mut footer = Self { kinds, next, left, pairs, bytes, displaced: false };
+        let mut footer = Self { kinds, next, left, pairs, bytes, displaced: false, is_ours };
         if let Some(layout) = footer.checksum(2).filter(|_| is_ours) {
             footer.displaced = footer.layout().as_deref() != Some(layout);
         }

@@ -35,6 +35,7 @@ mod intern;
 mod pages;
 mod pool;
 mod read;
+mod rows;
 mod thrift;
 mod write;
 

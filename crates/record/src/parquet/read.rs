@@ -1,16 +1,14 @@
 //! Reading back what was written here.
 
-use super::chunk::{Fault, MAX_PAGE, Numbers, Texts, numbers};
-use super::footer::{COLUMNS, Footer, GroupAt, IDLE, ITEMS, SAMPLE_NS};
+use super::chunk::{Fault, MAX_PAGE};
+use super::footer::{Footer, GroupAt, IDLE};
+use super::rows::Group;
 use super::{Bare, KEY_CRC, KEY_HEADER, KEY_ITEMS, hex};
 use crate::rec::{MAX_REGIONS, Notes};
 use crate::{Error, Format, Header, Item, ItemReader, Warning};
-use isotherm_damon::{AddrRange, RegionSnapshot, Snapshot, TargetId, TargetSnapshot};
+use isotherm_damon::{AddrRange, Snapshot, TargetId, TargetSnapshot};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-
-/// Most rows of a group that is read: a snapshot of the largest size behind a group that is nearly full.
-pub(super) const MAX_ROWS: usize = MAX_REGIONS + 2 * super::GROUP_ROWS;
 
 /// What a file begins and ends with.
 const MAGIC: &[u8; 4] = b"PAR1";
@@ -42,72 +40,30 @@ pub(crate) struct Reader {
     last_ns: u64,
     unknown: u64,
     ended: bool,
+    /// Damage since the last snapshot, not told yet.
+    damage: Option<Damage>,
+    /// The next snapshot may lack regions, which stood in a damaged group.
+    broken: bool,
+    /// The one that is left out for that.
+    left_out: Option<u64>,
     warnings: Vec<Warning>,
+    more_warnings: u64,
+}
+
+/// Most stretches of damage that are told one by one.
+const MAX_WARNINGS: usize = 64;
+
+/// Groups that cannot be read, one behind another.
+struct Damage {
+    range: AddrRange,
+    why: &'static str,
+    /// End of the last snapshot before.
+    from_ns: u64,
 }
 
 /// Whether the `nth` of the writer's checksums, if there is any, is that of `text`.
 fn fits(footer: &Footer, nth: usize, text: &[u8]) -> bool {
     footer.checksum(nth).is_none_or(|crc| *crc == *hex(crc32fast::hash(text)).as_bytes())
-}
-
-/// A row group in memory.
-#[derive(Default)]
-struct Group {
-    rows: usize,
-    columns: [Numbers; COLUMNS.len()],
-    sample_ns: Numbers,
-    idle: Numbers,
-    texts: Texts,
-}
-
-impl Group {
-    fn load(file: &File, footer: &Footer, at: &GroupAt) -> Result<Self, Fault> {
-        let rows = usize::try_from(at.rows).ok().filter(|&rows| rows <= MAX_ROWS);
-        let rows = rows.ok_or(Fault::Bad("a row group has more rows than those that are written here"))?;
-        let mut group = Self { rows, ..Self::default() };
-        group.texts = Texts::new(at.chunks[ITEMS], footer.kind(ITEMS))?;
-        if rows == 0 {
-            return Ok(group);
-        }
-        let column = |index: usize| numbers(file, at.chunks[index], footer.kind(index), rows);
-        for (index, values) in group.columns.iter_mut().enumerate() {
-            *values = column(index)?;
-        }
-        group.sample_ns = column(SAMPLE_NS)?;
-        if footer.has(IDLE) {
-            group.idle = column(IDLE)?;
-        }
-        Ok(group)
-    }
-
-    /// A number of a row; 0 where there is none.
-    fn value(&self, column: usize, row: usize) -> u64 {
-        self.columns.get(column).and_then(|c| c.values.get(row)).copied().unwrap_or(0)
-    }
-
-    fn known(&self, column: usize, row: usize) -> Option<u64> {
-        let known = self.columns.get(column)?.known.get(row)?;
-        known.then(|| self.value(column, row))
-    }
-
-    fn region(&self, row: usize) -> RegionSnapshot {
-        let narrow = |column| u32::try_from(self.value(column, row)).unwrap_or(u32::MAX);
-        let seen = f64::from_bits(self.value(10, row));
-        let idle = self.idle.values.get(row).map_or(0.0, |bits| f64::from_bits(*bits));
-        RegionSnapshot {
-            range: AddrRange::new(self.value(4, row), self.value(5, row)),
-            nr_accesses: narrow(6),
-            nr_accesses_bp: narrow(7),
-            age: narrow(9),
-            // The cast saturates, and is 0 of what is no number.
-            seen_bp: ((seen * 10_000.0).round() as u16).min(10_000),
-            exposure: self
-                .known(11, row)
-                .map_or(RegionSnapshot::COUNTED, |n| u32::try_from(n).unwrap_or(RegionSnapshot::COUNTED)),
-            resident: self.known(12, row),
-            idle_bp: ((idle * 10_000.0).round() as u16).min(9999),
-        }
-    }
 }
 
 /// What comes next.
@@ -194,7 +150,11 @@ impl Reader {
             last_ns: 0,
             unknown: 0,
             ended: false,
+            damage: None,
+            broken: false,
+            left_out: None,
             warnings,
+            more_warnings: 0,
         })
     }
 
@@ -208,15 +168,16 @@ impl Reader {
                 match next.ok_or(Fault::Bad("its end makes no sense"))? {
                     Some(at) => {
                         self.group = Group::default();
-                        self.group = Group::load(&self.file, &self.footer, &at)?;
-                        self.row = 0;
-                        self.row_text = false;
+                        let (group, damage) = Group::load(&self.file, &self.footer, &at)?;
+                        (self.group, self.row, self.row_text) = (group, 0, false);
+                        if let Some(why) = damage {
+                            self.lost(&at, why);
+                        }
                         if self.group.rows == 0 {
-                            self.text = self.group.texts.lone(&self.file)?;
-                            self.at = 0;
-                            if self.building.is_some() {
-                                return self.built();
-                            }
+                            self.lone_texts()?;
+                        }
+                        if (self.group.rows == 0 || self.group.damaged) && self.building.is_some() {
+                            return self.built();
                         }
                         continue;
                     }
@@ -235,16 +196,28 @@ impl Reader {
                     None => return Ok(Step::End),
                 }
             }
+            if self.group.damaged {
+                if !self.next_text()? {
+                    self.bare.clear();
+                    self.row = if self.group.texts.is_some() { self.row + 1 } else { self.group.rows };
+                    self.row_text = false;
+                }
+                continue;
+            }
             let row = self.row;
             let index = self.group.value(0, row);
             if self.building.is_some_and(|building| building != index) {
                 return self.built();
             }
-            if !std::mem::replace(&mut self.row_text, true)
-                && let Some(text) = self.group.texts.next(&self.file)?
-            {
-                self.text = text;
-                self.at = 0;
+            if self.next_text()? {
+                continue;
+            }
+            if std::mem::take(&mut self.broken) {
+                self.left_out = Some(index);
+            }
+            if self.left_out == Some(index) {
+                (self.row, self.row_text) = (row + 1, false);
+                self.bare.clear();
                 continue;
             }
             if self.building.is_none() {
@@ -271,9 +244,91 @@ impl Reader {
         }
     }
 
+    /// Takes the text of the row at hand, once. False where it has none, or where those of the group are damaged.
+    fn next_text(&mut self) -> Result<bool, Fault> {
+        if std::mem::replace(&mut self.row_text, true) {
+            return Ok(false);
+        }
+        let Some(texts) = &mut self.group.texts else { return Ok(false) };
+        match texts.next(&self.file) {
+            Ok(Some(text)) => {
+                (self.text, self.at) = (text, 0);
+                Ok(true)
+            }
+            Ok(None) => Ok(false),
+            Err(Fault::Bad(_)) => {
+                self.lost_texts();
+                Ok(false)
+            }
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// Takes the texts of a group that has no rows.
+    fn lone_texts(&mut self) -> Result<(), Fault> {
+        let Some(texts) = &self.group.texts else { return Ok(()) };
+        match texts.lone(&self.file) {
+            Ok(text) => (self.text, self.at) = (text, 0),
+            Err(Fault::Bad(_)) => self.lost_texts(),
+            Err(fault) => return Err(fault),
+        }
+        Ok(())
+    }
+
+    /// A group cannot be read.
+    fn lost(&mut self, at: &GroupAt, why: &'static str) {
+        let chunks = || at.chunks.iter().filter(|chunk| chunk.len > 0);
+        let start = chunks().map(|chunk| chunk.offset).min().unwrap_or(0);
+        let end = chunks().map(|chunk| chunk.offset.saturating_add(chunk.len)).max().unwrap_or(start);
+        match &mut self.damage {
+            Some(damage) => damage.range.end = damage.range.end.max(end),
+            None => {
+                let from_ns = if self.building.is_some() { self.snapshot.end_ns } else { self.last_ns };
+                self.damage = Some(Damage { range: AddrRange::new(start, end), why, from_ns });
+            }
+        }
+        // Of files that other programs laid out anew nobody knows whether a snapshot goes on in the next group.
+        if !self.footer.is_ours {
+            self.building = None;
+            self.broken = true;
+        }
+    }
+
+    /// Neither can the other items of the group at hand, beyond those that were read.
+    fn lost_texts(&mut self) {
+        if let Some(texts) = self.group.texts.take() {
+            let rest = texts.rest();
+            self.warn(Warning::Damaged { offset: rest.offset, lost_bytes: rest.len, from_ns: 0, to_ns: 0 });
+        }
+    }
+
+    fn warn(&mut self, warning: Warning) {
+        if self.warnings.len() < MAX_WARNINGS {
+            self.warnings.push(warning);
+        } else {
+            self.more_warnings += 1;
+        }
+    }
+
+    /// Tells of damage: up to the snapshot that begins then, if one came.
+    fn tell_damage(&mut self, next_ns: Option<u64>) {
+        let Some(Damage { range, why, from_ns }) = self.damage.take() else { return };
+        let (offset, lost_bytes, last_ns) = (range.start, range.size(), self.last_ns);
+        self.warn(match next_ns {
+            Some(to_ns) => Warning::Damaged { offset, lost_bytes, from_ns, to_ns },
+            None if last_ns > 0 => Warning::Damaged { offset, lost_bytes, from_ns: 0, to_ns: 0 },
+            // Then it may be something that is not read here at all.
+            None => Warning::Stopped { why: why.to_owned(), last_ns },
+        });
+    }
+
     /// Completes the snapshot that was put together.
     fn built(&mut self) -> Result<Step, Fault> {
         self.building = None;
+        // What was lost behind it is told with the next one.
+        if !self.group.damaged {
+            self.tell_damage(Some(self.snapshot.start_ns));
+        }
         if !self.bare.is_empty() {
             let mut with = self.snapshot.targets.drain(..);
             let mut bare = self.bare.drain(..).peekable();
@@ -362,12 +417,17 @@ impl ItemReader for Reader {
             Err(Fault::Io(e)) => Err(Error::io("read", &self.name, e)),
             step => {
                 self.ended = true;
+                self.tell_damage(None);
                 if let Err(Fault::Bad(why)) = step {
                     self.warnings.push(Warning::Stopped { why: why.to_owned(), last_ns: self.last_ns });
                 }
-                if self.unknown > 0 {
-                    let what = "items of a kind this version does not know";
-                    self.warnings.push(Warning::Skipped { count: self.unknown, what });
+                for (count, what) in [
+                    (self.unknown, "items of a kind this version does not know"),
+                    (self.more_warnings, "further stretches of damage"),
+                ] {
+                    if count > 0 {
+                        self.warnings.push(Warning::Skipped { count, what });
+                    }
                 }
                 Ok(None)
             }

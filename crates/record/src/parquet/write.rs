@@ -7,9 +7,9 @@ use super::pages::Chunk;
 use super::pool::Pool;
 use super::{Bare, GROUP_ITEMS, GROUP_ROWS, MAX_CELL, MAX_LISTED, SCHEMA, SPAN_NS, SPAN_ROWS};
 use super::{KEY_CRC, KEY_HEADER, KEY_ITEMS, KEY_TARGETS, hex};
-use crate::rec::{Notes, regions};
+use crate::rec::Notes;
 use crate::{Error, Header, Item, ItemWriter, TargetInfo};
-use isotherm_damon::Snapshot;
+use isotherm_damon::{Snapshot, append_regions};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{KeyValue, SortingColumn};
 use parquet::file::properties::WriterProperties;
@@ -178,7 +178,7 @@ impl<W: Write + Send> Writer<W> {
                 names: self.names.get(&target.id.0).cloned(),
                 rows: target.regions.len(),
             });
-            regions::append(&target.regions, &mut group.regions);
+            append_regions(&target.regions, &mut group.regions);
         }
         let rows = group.regions.len();
         let span = group.heads.first().map_or(0, |first| end_ns.saturating_sub(first.start_ns));

@@ -3,6 +3,7 @@
 use super::MAX_PAYLOAD;
 use super::block::{self, HEADER_LEN, PREAMBLE_LEN, Parsed, Preamble, Summary};
 use super::decode::{BlockDecoder, Step};
+use super::numbers::{Numbers, Place};
 use crate::{Error, Format, Header, Item, ItemReader, Warning};
 use isotherm_damon::Snapshot;
 use std::io::{self, Read};
@@ -159,7 +160,7 @@ pub(super) struct Blocks<R: Read> {
     /// Offset in the file of `buffer[0]`.
     base: u64,
     eof: bool,
-    next_sequence: Option<u32>,
+    numbers: Numbers,
     /// Something is missing before the block at hand.
     gap: bool,
     /// Where damage began that is not reported yet.
@@ -179,6 +180,9 @@ pub(super) struct Blocks<R: Read> {
     orphans: u64,
     /// Lists of mappings beyond those that are kept.
     crowded: u64,
+    /// Blocks that were read before, and those that later ones came before.
+    again: u64,
+    late: u64,
     /// An end item was read.
     pub(super) finished: bool,
 }
@@ -192,7 +196,7 @@ impl<R: Read> Blocks<R> {
             at: 0,
             base: 0,
             eof: false,
-            next_sequence: Some(0),
+            numbers: Numbers::default(),
             gap: true,
             damage: None,
             in_vain: 0,
@@ -205,6 +209,8 @@ impl<R: Read> Blocks<R> {
             skipped: 0,
             orphans: 0,
             crowded: 0,
+            again: 0,
+            late: 0,
             finished: false,
         };
         blocks.fill(PREAMBLE_LEN)?;
@@ -243,6 +249,7 @@ impl<R: Read> Blocks<R> {
                     }
                 }
                 _ if self.rest().is_empty() => return Ok(None),
+                Parsed::NoBlock(_) if self.damage.is_none() && self.another_begins() => {}
                 Parsed::NoBlock(looked_at) => self.resynchronise(looked_at)?,
                 Parsed::NeedsBytes(_) => self.resynchronise(0)?,
             }
@@ -265,15 +272,31 @@ impl<R: Read> Blocks<R> {
         self.raw_len = header.raw_len;
 
         let here = self.base + self.at as u64;
-        match self.damage.take() {
-            Some(offset) => self.report_damage(offset, here - offset, header.summary.first_ns),
+        let to_ns = header.summary.first_ns;
+        let place = self.numbers.take(header.sequence);
+        match (self.damage.take(), place) {
+            (Some(offset), _) => self.report_damage(offset, here - offset, to_ns),
             // Whole blocks are gone without a trace but in the numbering.
-            None if self.next_sequence.is_some_and(|s| s != header.sequence) => {
-                self.report_damage(here, 0, header.summary.first_ns);
+            (None, Place::After(parts)) => {
+                let from_ns = self.last_ns;
+                self.gap = true;
+                self.warn(Warning::Missing { offset: here, parts: u64::from(parts), from_ns, to_ns });
             }
-            None => {}
+            (None, _) => {}
         }
-        self.next_sequence = Some(header.sequence.wrapping_add(1));
+        match place {
+            Place::Next | Place::After(_) => {}
+            // Counted twice, it would be more than there was.
+            Place::Again => {
+                self.again += 1;
+                self.at += len;
+                return Ok(None);
+            }
+            Place::Late => {
+                self.late += 1;
+                self.gap = true;
+            }
+        }
         self.at += len;
         if !header.known {
             self.gap = true;
@@ -281,6 +304,24 @@ impl<R: Read> Blocks<R> {
             return Ok(None);
         }
         Ok(Some(header.summary))
+    }
+
+    /// Whether another recording begins here, as in a file that was put together from two: the blocks of each have numbers of
+    /// their own.
+    fn another_begins(&mut self) -> bool {
+        let is_preamble = |head: &[u8; PREAMBLE_LEN]| matches!(block::read_preamble(head), Preamble::Readable);
+        if !self.rest().first_chunk().is_some_and(is_preamble) {
+            return false;
+        }
+        let offset = self.base + self.at as u64;
+        if offset > 0 {
+            let what = format!("another recording begins at byte {offset}; it is read on as if it were the same one");
+            self.warn(Warning::Assumed { what });
+        }
+        self.at += PREAMBLE_LEN;
+        self.numbers = Numbers::default();
+        self.gap = true;
+        true
     }
 
     /// Moves on by at least a byte, to where a block may begin. `looked_at`: bytes that were read in vain from here on.
@@ -336,11 +377,16 @@ impl<R: Read> Blocks<R> {
                 std::mem::take(&mut self.crowded),
                 "lists of mappings beyond those that are kept at a time (half a million mappings of all targets)",
             ),
+            (std::mem::take(&mut self.again), "blocks that come again"),
             (std::mem::take(&mut self.more_warnings), "further stretches of damage"),
         ] {
             if count > 0 {
                 self.warnings.push(Warning::Skipped { count, what });
             }
+        }
+        if std::mem::take(&mut self.late) > 0 {
+            let what = "its blocks are not in the order in which they were written; they are read as they stand";
+            self.warnings.push(Warning::Assumed { what: what.to_owned() });
         }
         let last_ns = self.last_ns;
         if let Some(offset) = self.damage.take() {

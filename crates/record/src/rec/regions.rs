@@ -35,7 +35,7 @@ use super::quantise::{
     seen_of,
 };
 use super::varint::{Cursor, put, put_signed, unzigzag, zigzag};
-use isotherm_damon::{AddrRange, RegionSnapshot};
+use isotherm_damon::{AddrRange, RegionSnapshot, append_regions};
 
 /// The columns of a block, while it is being written.
 #[derive(Debug, Default)]
@@ -388,15 +388,7 @@ pub(super) fn decode(
 /// Makes `to` what `from` is.
 pub(super) fn copy(from: &[RegionSnapshot], to: &mut Vec<RegionSnapshot>) {
     to.clear();
-    append(from, to);
-}
-
-/// Copies regions, in pieces: what is longer than 2 kB, glibc has the processor copy (`rep movsb`), and on some that takes ten times
-/// as long where the two do not lie alike, a quarter of all time that reports took.
-pub(crate) fn append(from: &[RegionSnapshot], to: &mut Vec<RegionSnapshot>) {
-    const PIECE: usize = 1536 / size_of::<RegionSnapshot>();
-    to.reserve(from.len());
-    from.chunks(PIECE).for_each(|piece| to.extend_from_slice(piece));
+    append_regions(from, to);
 }
 
 /// Index of the first region of `prev`, from `at` on, that ends past `addr`.
