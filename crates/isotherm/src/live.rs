@@ -1,14 +1,16 @@
 //! What `record` and `top` share: opening targets and backends, and observers on threads of their own.
 
 use crate::args::{MonitorArgs, TargetArgs};
+use crate::stop::Stop;
 use anyhow::Context;
 use isotherm_damon::{Attrs, TargetId};
 use isotherm_linux::probe::{AccessedBitClearers, Among};
 use isotherm_linux::process::Process;
-use isotherm_linux::targets::{Cgroup, ProcessRule, Tracker, TrackerOptions};
+use isotherm_linux::targets::{Cgroup, HeldCommand, ProcessRule, Tracker, TrackerOptions};
 use isotherm_linux::{FeedLimits, Observer, Session, Source, backend};
 use isotherm_record as rec;
 use isotherm_report::units::counted;
+use std::process::ExitCode;
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -37,9 +39,15 @@ pub fn targets(args: &TargetArgs) -> anyhow::Result<Tracker> {
     if let Some(rule) = rule
         && tracker.add_rule(rule) == 0
     {
-        say!("isotherm: no process matches --comm, --cmdline and --user yet, waiting");
+        say!("isotherm: no process matches {} yet, waiting", args.rule());
     }
     Ok(tracker)
+}
+
+/// The status to end with where it was asked to end before the command had a process: no signal of then reaches that, and it is not
+/// let run.
+pub fn asked_before(held: Option<&HeldCommand>, stop: &Stop) -> Option<ExitCode> {
+    held.and_then(|_| stop.code()).map(ExitCode::from)
 }
 
 /// What is asked for of processes that nobody names, if anything.

@@ -327,7 +327,10 @@ pub fn is_lost() -> bool {
 
 /// Whether something is lost that was recorded. A file that was cut, or whose recorder still runs, is whole up to its end.
 fn is_loss(warning: &Warning) -> bool {
-    matches!(warning, Warning::Damaged { .. } | Warning::Stopped { .. } | Warning::HeaderLost)
+    matches!(
+        warning,
+        Warning::Damaged { .. } | Warning::Missing { .. } | Warning::Stopped { .. } | Warning::HeaderLost
+    )
 }
 
 /// Says what is wrong with a file, and what was chosen from it.

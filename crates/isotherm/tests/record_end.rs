@@ -5,11 +5,13 @@ mod common;
 
 use common::{Running, isotherm, pte_works, read, skip_but_in_ci, sleeper, wait_for_snapshots, wait_until};
 use isotherm_record::Item;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::ExitStatus;
+use std::time::Duration;
 use tempfile::tempdir;
 
 /// A thread of another process, stopped for as long as this is there. To be used by the thread that made it.
@@ -104,5 +106,31 @@ fn who_does_not_wait_for_the_summary_has_the_recording_and_is_told_where_it_is()
         assert!(!said.contains("cannot be read back"), "{said}");
         let items = read(&dir.path().join("isotherm.rec")).unwrap();
         assert!(matches!(items.last(), Some(Item::End(_))));
+    }
+}
+
+/// Whenever it comes: before the command has a process, while it is held, or when it runs.
+#[test]
+fn ctrl_c_while_a_recording_starts_ends_the_command_too() {
+    if !pte_works() {
+        return;
+    }
+    for delay in (0..120).step_by(4) {
+        let dir = tempdir().unwrap();
+        let mut command = isotherm(dir.path(), &["record", "-q", "--", "sleep", "300"]);
+        command.stderr(File::create(dir.path().join("told")).unwrap()).process_group(0);
+        let mut running = Running::start(command);
+        let group = Pid::from_raw(running.pid() as i32).unwrap();
+        std::thread::sleep(Duration::from_millis(delay));
+        kill_process_group(group, Signal::INT).unwrap();
+        let mut status = None;
+        wait_until(&format!("an end after a Ctrl-C at {delay} ms"), || {
+            status = running.0.try_wait().unwrap();
+            status.is_some()
+        });
+        let status = status.unwrap();
+        // Before it catches signals it is ended by this one.
+        assert!(status.code() == Some(130) || status.signal() == Some(2), "{delay} ms: {status}");
+        wait_until("the end of the command", || test_kill_process_group(group).is_err());
     }
 }

@@ -248,7 +248,8 @@ fn damage_costs_only_the_row_group_it_hits() {
     while let Some(item) = made_up.next_item().unwrap() {
         // Something else in the middle of each group.
         if snapshots(&items).len() % 100 == 50 {
-            let Item::Target(info) = items.iter().find(|i| matches!(i, Item::Target(_))).cloned().unwrap() else {
+            let Item::Target(info) = items.iter().find(|i| matches!(i, Item::Target(_))).cloned().unwrap()
+            else {
                 unreachable!("it was looked for")
             };
             items.push(Item::Target(TargetInfo { comm: format!("at {}", items.len()), ..info }));
@@ -269,7 +270,8 @@ fn damage_costs_only_the_row_group_it_hits() {
     let damaged = |columns: &[(usize, &str)]| {
         let mut bytes = bytes.clone();
         for (group, column) in columns {
-            let chunk = groups[*group].columns().iter().find(|c| c.column_path().string() == *column).unwrap();
+            let chunk =
+                groups[*group].columns().iter().find(|c| c.column_path().string() == *column).unwrap();
             let (start, len) = chunk.byte_range();
             bytes[(start + len) as usize - 1] ^= 1;
         }
@@ -280,7 +282,9 @@ fn damage_costs_only_the_row_group_it_hits() {
     };
     let without = |lost: &[usize]| -> Vec<Item> {
         let is_lost = |s: &Snapshot| {
-            lost.iter().any(|group| (times(*group, "start_ns").0..=times(*group, "start_ns").1).contains(&s.start_ns))
+            lost.iter().any(|group| {
+                (times(*group, "start_ns").0..=times(*group, "start_ns").1).contains(&s.start_ns)
+            })
         };
         items.iter().filter(|i| !matches!(i, Item::Snapshot(s) if is_lost(s))).cloned().collect()
     };
@@ -288,7 +292,9 @@ fn damage_costs_only_the_row_group_it_hits() {
     for column in ["age", "snapshot", "region_end", "resident"] {
         let (read, warnings) = damaged(&[(1, column)]);
         assert!(read == without(&[1]), "{column}");
-        let [Warning::Damaged { from_ns, to_ns, .. }] = warnings[..] else { panic!("{column}: {warnings:?}") };
+        let [Warning::Damaged { from_ns, to_ns, .. }] = warnings[..] else {
+            panic!("{column}: {warnings:?}")
+        };
         assert_eq!((from_ns, to_ns), (times(0, "end_ns").1, times(2, "start_ns").0), "{column}");
     }
     for lost in [&[0][..], &[2], &[0, 1], &[1, 2], &[0, 2]] {
@@ -306,7 +312,10 @@ fn damage_costs_only_the_row_group_it_hits() {
     // Nothing is left of it.
     let (read, warnings) = damaged(&[(0, "age"), (1, "age"), (2, "age")]);
     assert!(snapshots(&read).is_empty());
-    assert!(matches!(&warnings[..], [Warning::Stopped { why, .. }] if why.contains("checksum")), "{warnings:?}");
+    assert!(
+        matches!(&warnings[..], [Warning::Stopped { why, .. }] if why.contains("checksum")),
+        "{warnings:?}"
+    );
 }
 
 /// As other programs check them.

@@ -165,7 +165,9 @@ fn borders(file: &[u8]) -> Vec<usize> {
     let mut at = 16;
     let mut borders = vec![at];
     while let Some(head) = file.get(at..at + 28) {
-        let number = |from: usize, len: usize| head[from..from + len].iter().rev().fold(0, |n, &b| n << 8 | usize::from(b));
+        let number = |from: usize, len: usize| {
+            head[from..from + len].iter().rev().fold(0, |n, &b| n << 8 | usize::from(b))
+        };
         at += 28 + number(6, 2) + number(12, 4);
         borders.push(at);
     }
@@ -183,11 +185,16 @@ fn whole_blocks_that_are_missing_are_counted_and_what_comes_again_is_read_once()
     let end = at.len() - 1;
 
     let (_, warnings) = read(&[&file[..at[2]], piece(4, end)].concat());
-    let [Warning::Missing { offset, parts: 2, from_ns, to_ns }] = warnings[..] else { panic!("{warnings:?}") };
+    let [Warning::Missing { offset, parts: 2, from_ns, to_ns }] = warnings[..] else {
+        panic!("{warnings:?}")
+    };
     assert!(offset == at[2] as u64 && from_ns > 0);
     assert_eq!(
         warnings[0].to_string(),
-        format!("2 blocks are missing before byte {offset}: a gap of {:.3} s", (to_ns - from_ns) as f64 / 1e9)
+        format!(
+            "2 blocks are missing before byte {offset}: a gap of {:.3} s",
+            (to_ns - from_ns) as f64 / 1e9
+        )
     );
 
     for again in [1, 2] {

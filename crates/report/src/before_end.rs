@@ -12,7 +12,7 @@
 
 use crate::Accumulate;
 use crate::units::{SECOND_NS, counted, format_seconds, format_share};
-use isotherm_damon::{RegionSnapshot, Snapshot, TargetSnapshot};
+use isotherm_damon::{Snapshot, TargetSnapshot};
 use isotherm_record::Item;
 use serde::Serialize;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -456,23 +456,16 @@ fn nr_mappings(item: &Item) -> usize {
     if let Item::Mappings(mappings) = item { mappings.maps.len() } else { 0 }
 }
 
-/// Copies a snapshot, into the memory of another.
-pub(crate) fn copy(from: &Snapshot, to: &mut Snapshot) {
-    copy_where(from, to, |_| true);
-}
-
-/// The same, but for the regions of some.
+/// Copies a snapshot, into the memory of another, but for the regions of some.
 fn copy_where(from: &Snapshot, to: &mut Snapshot, mut with_regions: impl FnMut(&TargetSnapshot) -> bool) {
-    /// Longer copies are slow on some processors: see `isotherm_record::rec`.
-    const PIECE: usize = 1536 / size_of::<RegionSnapshot>();
     let mut targets = std::mem::take(&mut to.targets);
     targets.resize_with(from.targets.len(), TargetSnapshot::default);
     for (to, from) in targets.iter_mut().zip(&from.targets) {
-        (to.id, to.steady) = (from.id, from.steady);
-        to.regions.clear();
         if with_regions(from) {
-            to.regions.reserve(from.regions.len());
-            from.regions.chunks(PIECE).for_each(|piece| to.regions.extend_from_slice(piece));
+            to.clone_from(from);
+        } else {
+            (to.id, to.steady) = (from.id, from.steady);
+            to.regions.clear();
         }
     }
     *to = Snapshot { targets, ..*from };

@@ -71,6 +71,15 @@ pub(crate) fn elided(text: &str, columns: usize) -> String {
 
 /// `text` in lines of at most so many columns, broken at spaces where there are any.
 pub fn wrapped(text: &str, columns: usize) -> Vec<String> {
+    wrapped_by(text, columns, |word| elided(word, columns))
+}
+
+/// The same, but that a word which is too long, as a path may be, stays whole.
+pub(crate) fn wrapped_whole(text: &str, columns: usize) -> Vec<String> {
+    wrapped_by(text, columns, str::to_owned)
+}
+
+fn wrapped_by(text: &str, columns: usize, first: impl Fn(&str) -> String) -> Vec<String> {
     let mut lines: Vec<(String, usize)> = Vec::new();
     for word in text.split(' ') {
         let wide = width(word);
@@ -81,7 +90,7 @@ pub fn wrapped(text: &str, columns: usize) -> Vec<String> {
                 *taken += 1 + wide;
             }
             _ => {
-                let word = elided(word, columns);
+                let word = first(word);
                 let wide = width(&word);
                 lines.push((word, wide));
             }
@@ -131,6 +140,7 @@ mod tests {
             prop_assert!(width(&shortened(&text, columns)) <= columns);
             prop_assert!(width(&elided(&text, columns)) <= columns);
             prop_assert!(wrapped(&text, columns).iter().all(|line| width(line) <= columns));
+            prop_assert_eq!(wrapped_whole(&text, columns).join(" "), text.as_str());
             prop_assert_eq!(width(&padded(&shortened(&text, columns), columns)), columns);
         }
     }

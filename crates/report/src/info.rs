@@ -1,7 +1,7 @@
 //! What a recording holds: who made it where and when, how, of what, how long, how large, and whether it is whole.
 
 use crate::Accumulate;
-use crate::columns::padded;
+use crate::columns::{padded, shortened, wrapped_whole};
 use crate::names::printable;
 use crate::provenance::Provenance;
 use crate::rate::{GAP_S, interval_ns};
@@ -247,12 +247,16 @@ fn attrs_text(attrs: &RecordedAttrs) -> String {
     text
 }
 
-/// Writes a line a fact; the targets when `targets` is set.
+/// Writes a line a fact, broken where it is longer than `width` columns; the targets when `targets` is set.
 ///
 /// # Errors
 /// Those of `out`.
-pub fn write_text(report: &InfoReport, targets: bool, out: &mut impl Write) -> io::Result<()> {
-    let mut fact = |name: &str, value: &str| writeln!(out, "{name:<12} {}", printable(value));
+pub fn write_text(report: &InfoReport, targets: bool, width: usize, out: &mut impl Write) -> io::Result<()> {
+    let mut fact = |name: &str, value: &str| {
+        let lines = wrapped_whole(&printable(value), width.saturating_sub(13).max(20));
+        let names = std::iter::once(name).chain(std::iter::repeat(""));
+        lines.iter().zip(names).try_for_each(|(line, name)| writeln!(out, "{name:<12} {line}"))
+    };
     let (file, from) = (&report.file, &report.provenance);
     let version = file.version.as_ref().map_or_else(String::new, |v| format!(", version {v}"));
     fact("file", &file.path)?;
@@ -340,7 +344,7 @@ pub fn write_text(report: &InfoReport, targets: bool, out: &mut impl Write) -> i
     for remark in file.remarks.iter().filter(|remark| !said(remark)) {
         fact("remark", remark)?;
     }
-    if targets { write_targets(report, out) } else { Ok(()) }
+    if targets { write_targets(report, width, out) } else { Ok(()) }
 }
 
 /// Writes a line a file, with what is wrong with it below.
@@ -371,7 +375,10 @@ pub fn write_list(reports: &[InfoReport], out: &mut impl Write) -> io::Result<()
     Ok(())
 }
 
-fn write_targets(report: &InfoReport, out: &mut impl Write) -> io::Result<()> {
+/// Columns of a target's figures, and some of how it ended.
+const TARGET: usize = 100;
+
+fn write_targets(report: &InfoReport, width: usize, out: &mut impl Write) -> io::Result<()> {
     let origin = report.provenance.origin_ns();
     writeln!(out)?;
     writeln!(
@@ -395,7 +402,9 @@ fn write_targets(report: &InfoReport, out: &mut impl Write) -> io::Result<()> {
             printable(target.ended.as_deref().unwrap_or("still ran")),
             command_line(&target.cmdline)
         );
-        writeln!(out, "{}", line.trim_end_matches(['\u{20}', ';']))?;
+        // What a command was called with is in the JSON, too; the figures of the table are not cut.
+        let line = line.trim_end_matches(['\u{20}', ';']);
+        writeln!(out, "{}", shortened(line, width.max(TARGET)))?;
     }
     let more = report.nr_targets.saturating_sub(report.targets.len() as u64);
     if more > 0 {
@@ -407,6 +416,7 @@ fn write_targets(report: &InfoReport, out: &mut impl Write) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::columns::width;
     use crate::synthetic::{mapping, mappings, region, snapshot};
     use isotherm_record::{Header, TargetEnd, TargetInfo};
 
@@ -450,8 +460,17 @@ mod tests {
         assert_eq!(report.longest_gap_ns, 38 * crate::synthetic::AGGR_NS);
         assert_eq!(report.bytes_per_region, Some(10.0));
         let mut out = Vec::new();
-        write_text(&report, true, &mut out).unwrap();
+        write_text(&report, true, usize::MAX, &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
+        let mut narrow = Vec::new();
+        write_text(&report, false, 40, &mut narrow).unwrap();
+        let narrow = String::from_utf8(narrow).unwrap();
+        assert!(narrow.lines().all(|line| width(line) <= 40), "{narrow}");
+        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        assert!(
+            words(&text).starts_with(&words(&narrow.replace("; --targets lists them", ""))),
+            "{narrow}{text}"
+        );
         for part in ["box", "10 bytes a region", "killed", "longest gap", "from 5 ns on: sampling 1 ms"] {
             assert!(text.contains(part), "{part} in {text}");
         }

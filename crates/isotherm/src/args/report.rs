@@ -105,7 +105,7 @@ pub struct AccessArgs {
     pub input: InputArgs,
     /// When, from the recording's start: `last` is the last snapshot (where all programs ended, the last one before they gave
     /// up their memory), `10s` a moment, `10s..20s` the mean over that time, `..` over all
-    #[arg(long, value_name = "WHEN", default_value = "last", value_parser = parse_selection)]
+    #[arg(long, visible_alias = "at", value_name = "WHEN", default_value = "last", value_parser = parse_selection)]
     pub time: Selection,
     /// Column to sort by: address, size, resident, rate, age, target, mapping. Sizes, rate and age: largest first
     #[arg(long, value_name = "COLUMN", default_value = "address")]

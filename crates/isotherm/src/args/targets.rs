@@ -48,4 +48,14 @@ impl TargetArgs {
     pub fn has_rule(&self) -> bool {
         !(self.comm.is_empty() && self.cmdline.is_empty() && self.user.is_empty())
     }
+
+    /// What they are chosen by, as it was given: `--comm nginx or php*, --user www-data`.
+    pub fn rule(&self) -> String {
+        let kinds = [("--comm", &self.comm), ("--cmdline", &self.cmdline), ("--user", &self.user)];
+        let given = kinds.into_iter().filter(|(_, patterns)| !patterns.is_empty());
+        given
+            .map(|(option, patterns)| format!("{option} {}", patterns.join(" or ")))
+            .collect::<Vec<_>>()
+            .join(", ")
+    }
 }

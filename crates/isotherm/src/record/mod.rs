@@ -65,6 +65,9 @@ pub fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
             Err(error) => return Ok(not_run(error)),
         },
     };
+    if let Some(code) = live::asked_before(held.as_ref(), &stop) {
+        return Ok(code);
+    }
     let output = match &series {
         None => Output::create(&args.output)?,
         Some(series) => Output::create_new(&series.at(live::wall_at(isotherm_linux::monotonic_ns())))?,

@@ -157,7 +157,7 @@ pub fn tell_nothing(args: &RecordArgs, finished: &Finished) {
         snapshots => {
             let what = match &args.targets {
                 targets if !targets.cgroup.is_empty() => "no process was in the control group",
-                targets if targets.has_rule() => "no process matched --comm, --cmdline and --user",
+                targets if targets.has_rule() => &format!("no process matched {}", targets.rule()),
                 _ => "no memory of any target was known",
             };
             let aggr = format_time_exactly(args.monitor.aggr);

@@ -10,7 +10,7 @@ use isotherm_report::holdings::{self, HoldingsAnalysis, HoldingsOptions};
 use isotherm_report::info::{self, FileInfo, InfoAnalysis, InfoReport};
 use isotherm_report::units::counted;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 
 /// Lines on a terminal unless asked otherwise: what fits on a screen.
@@ -56,6 +56,12 @@ pub fn summary(args: &SummaryArgs) -> anyhow::Result<()> {
     print(|out| holdings::write_text(&report, width, out))
 }
 
+/// Columns for facts: a line each where no terminal breaks them, for programs that look for one.
+fn info_width() -> usize {
+    let stdout = io::stdout();
+    if stdout.is_terminal() { terminal::size(stdout).0 } else { usize::MAX }
+}
+
 /// `isotherm report info`.
 pub fn info(args: &InfoArgs) -> anyhow::Result<()> {
     let all = Recording::new(&input(args, args.input.clone()));
@@ -64,7 +70,7 @@ pub fn info(args: &InfoArgs) -> anyhow::Result<()> {
         let report = info_of(args, vec![file.clone()], file.display().to_string(), false)?;
         return match args.json {
             true => print_json(&report, true),
-            false => print(|out| info::write_text(&report, args.targets, out)),
+            false => print(|out| info::write_text(&report, args.targets, info_width(), out)),
         };
     }
     if all.is_stream() {
@@ -105,7 +111,7 @@ pub fn info(args: &InfoArgs) -> anyhow::Result<()> {
         info::write_list(&each, out)?;
         writeln!(out)?;
         match &together {
-            Ok(together) => info::write_text(together, args.targets, out),
+            Ok(together) => info::write_text(together, args.targets, info_width(), out),
             Err(why) => writeln!(out, "not one recording: {why:#}"),
         }
     })?;

@@ -87,6 +87,9 @@ pub fn run(args: &TopArgs) -> anyhow::Result<ExitCode> {
             }
         },
     };
+    if let Some(code) = live::asked_before(held.as_ref(), &stop) {
+        return Ok(code);
+    }
     let saving = Saving::default();
     let ui = ui::Ui {
         terminal,

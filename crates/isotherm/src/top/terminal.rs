@@ -137,9 +137,12 @@ impl Terminal {
         } else {
             open("/dev/tty").map(|fd| Tty { fd, blocks: false })
         };
-        let tty = tty.context(
-            "no terminal to draw on; run `isotherm top` in one, or use `isotherm record` and `isotherm report`",
-        )?;
+        let none = "no terminal to draw on; run `isotherm top` in one, or use `isotherm record` and `isotherm report`";
+        let tty = tty.map_err(|errno| match errno {
+            // These say no more than that.
+            Errno::NXIO | Errno::NOENT => anyhow::anyhow!(none),
+            errno => anyhow::Error::new(errno).context(none),
+        })?;
         check_kind(std::env::var_os("TERM").as_deref())?;
         Ok(Self { tty, pending: Vec::new(), sent: 0, begins: 0 })
     }

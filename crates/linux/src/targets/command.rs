@@ -188,6 +188,7 @@ impl HeldCommand {
         let go_write_in_child = go_write.as_raw_fd();
         let go = Go(go_write.into());
         let hold = move || {
+            be_ended_by_signals();
             tell_pid(&pid_write)?;
             for other in &others {
                 // SAFETY: these are the child's copies of descriptors that others made before; the child ends in exec or
@@ -198,7 +199,8 @@ impl HeldCommand {
             unsafe { rustix::io::close(go_write_in_child) };
             wait_for_go(&go_read)
         };
-        // SAFETY: between fork and exec `hold` makes system calls only; it neither allocates nor takes locks.
+        // SAFETY: between fork and exec `hold` makes system calls only (libc's `sigaction` is async-signal-safe); it neither
+        // allocates nor takes locks.
         unsafe { command.pre_exec(hold) };
 
         let spawned =
@@ -255,6 +257,26 @@ impl HeldCommand {
         // Until now it had the name of the thread that made it. It may have ended by the time anyone asks.
         process.name_anew();
         Ok((process, RunningCommand { program, child }))
+    }
+}
+
+/// Has signals that ask to end do so from now on, as after exec, unless they are ignored. What the caller catches, its copy would
+/// catch in vain until then: Ctrl-C would be lost to the command.
+fn be_ended_by_signals() {
+    for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM] {
+        let mut is = std::mem::MaybeUninit::<libc::sigaction>::uninit();
+        // SAFETY: `is` has room for what is written there.
+        if unsafe { libc::sigaction(signal, std::ptr::null(), is.as_mut_ptr()) } != 0 {
+            continue;
+        }
+        // SAFETY: the call has filled it.
+        let mut action = unsafe { is.assume_init() };
+        if action.sa_sigaction != libc::SIG_IGN {
+            action.sa_sigaction = libc::SIG_DFL;
+            action.sa_flags = 0;
+            // SAFETY: the action is that of the kernel, which calls nothing here.
+            unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
+        }
     }
 }
 
@@ -389,6 +411,20 @@ mod tests {
         let held = HeldCommand::start(&argv(&["sleep", "1000"])).unwrap();
         let pid = held.process().pid();
         assert_eq!(rustix::process::getpgid(Some(pid)).unwrap(), rustix::process::getpgrp());
+    }
+
+    #[test]
+    fn a_signal_ends_it_while_it_is_held() {
+        extern "C" fn caught(_: libc::c_int) {}
+        // SAFETY: the handler does nothing.
+        unsafe { libc::signal(libc::SIGHUP, caught as *const () as libc::sighandler_t) };
+        let dir = tempfile::tempdir().unwrap();
+        let mark = dir.path().join("ran");
+        let held = HeldCommand::start(&argv(&["touch", mark.to_str().unwrap()])).unwrap();
+        rustix::process::kill_process(held.process().pid(), Signal::HUP).unwrap();
+        let (_, mut running) = held.release().unwrap();
+        assert_eq!(running.wait().unwrap(), ExitStatus::Killed { signal: 1, core_dumped: false });
+        assert!(!mark.exists());
     }
 
     #[test]

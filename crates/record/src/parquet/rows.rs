@@ -25,7 +25,11 @@ pub(super) struct Group {
 
 impl Group {
     /// What can be read of a group, and what is wrong with it. Damage is no error: the groups behind it are whole.
-    pub(super) fn load(file: &File, footer: &Footer, at: &GroupAt) -> Result<(Self, Option<&'static str>), io::Error> {
+    pub(super) fn load(
+        file: &File,
+        footer: &Footer,
+        at: &GroupAt,
+    ) -> Result<(Self, Option<&'static str>), io::Error> {
         let texts = match Texts::new(at.chunks[ITEMS], footer.kind(ITEMS)) {
             Ok(texts) => Some(texts),
             Err(Fault::Io(e)) => return Err(e),

@@ -309,13 +309,16 @@ impl<R: Read> Blocks<R> {
     /// Whether another recording begins here, as in a file that was put together from two: the blocks of each have numbers of
     /// their own.
     fn another_begins(&mut self) -> bool {
-        let is_preamble = |head: &[u8; PREAMBLE_LEN]| matches!(block::read_preamble(head), Preamble::Readable);
+        let is_preamble =
+            |head: &[u8; PREAMBLE_LEN]| matches!(block::read_preamble(head), Preamble::Readable);
         if !self.rest().first_chunk().is_some_and(is_preamble) {
             return false;
         }
         let offset = self.base + self.at as u64;
         if offset > 0 {
-            let what = format!("another recording begins at byte {offset}; it is read on as if it were the same one");
+            let what = format!(
+                "another recording begins at byte {offset}; it is read on as if it were the same one"
+            );
             self.warn(Warning::Assumed { what });
         }
         self.at += PREAMBLE_LEN;
@@ -385,7 +388,8 @@ impl<R: Read> Blocks<R> {
             }
         }
         if std::mem::take(&mut self.late) > 0 {
-            let what = "its blocks are not in the order in which they were written; they are read as they stand";
+            let what =
+                "its blocks are not in the order in which they were written; they are read as they stand";
             self.warnings.push(Warning::Assumed { what: what.to_owned() });
         }
         let last_ns = self.last_ns;

@@ -12,7 +12,7 @@ pub use text::write_text;
 pub use totals::{RateClass, Totals};
 
 use crate::Accumulate;
-use crate::before_end::{self, BeforeEnd, Due};
+use crate::before_end::{BeforeEnd, Due};
 use crate::heatmap::UnknownWord;
 use crate::names::NameBook;
 use crate::provenance::{Provenance, Reading};
@@ -156,7 +156,7 @@ impl AccessAnalysis {
             self.snapshots += 1;
             return;
         }
-        before_end::copy(snapshot, &mut self.held);
+        self.held.clone_from(snapshot);
         self.snapshots = 1;
     }
 

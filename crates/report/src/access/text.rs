@@ -17,7 +17,8 @@ use std::io::{self, Write};
 /// # Errors
 /// Those of `out`.
 pub fn write_text(report: &AccessReport, width: usize, out: &mut impl Write) -> io::Result<()> {
-    for line in report.provenance.head_within(width.max(40)) {
+    let width = width.max(40);
+    for line in report.provenance.head_within(width) {
         writeln!(out, "{line}")?;
     }
     if report.snapshots == 0 {
@@ -25,16 +26,15 @@ pub fn write_text(report: &AccessReport, width: usize, out: &mut impl Write) -> 
     } else {
         let at = |ns: u64| format_seconds(ns.saturating_sub(report.origin_ns));
         let how = counted(report.snapshots, "snapshot");
-        writeln!(out, "from {} s to {} s of the recording, {how}", at(report.start_ns), at(report.end_ns))?;
+        let when =
+            format!("from {} s to {} s of the recording, {how}", at(report.start_ns), at(report.end_ns));
+        write_wrapped(&when, width, out)?;
         let regions = || report.targets.iter().flat_map(|t| &t.regions);
-        let columns = Columns::new(
-            regions().any(|r| r.resident.is_some()),
-            regions().any(|r| r.seen < 1.0),
-            width.max(40),
-        );
+        let columns =
+            Columns::new(regions().any(|r| r.resident.is_some()), regions().any(|r| r.seen < 1.0), width);
         for target in &report.targets {
             writeln!(out)?;
-            writeln!(out, "{}", target.name)?;
+            write_wrapped(&target.name, width, out)?;
             let address = if target.object.is_some() { "offset" } else { "address" };
             columns.write(out, address, ["size", "resident", "rate", "rate %", "seen", "age"], "mapping")?;
             for r in &target.regions {
@@ -60,27 +60,30 @@ pub fn write_text(report: &AccessReport, width: usize, out: &mut impl Write) -> 
                 columns.write(out, &addresses, cells, r.mapping.as_deref().unwrap_or(UNKNOWN_MAPPING))?;
             }
             if report.targets.len() > 1 {
-                write_totals(&target.totals, report.ceiling_hz, out)?;
+                write_totals(&target.totals, report.ceiling_hz, width, out)?;
             }
         }
         writeln!(out)?;
         if report.targets.is_empty() && report.hidden_regions > 0 {
-            writeln!(out, "{NOTHING_FITS}")?;
+            write_wrapped(NOTHING_FITS, width, out)?;
         }
         if report.targets.len() > 1 {
-            writeln!(out, "all of it; files and shared memory count once, memory of a fork in each target")?;
+            let all = "all of it; files and shared memory count once, memory of a fork in each target";
+            write_wrapped(all, width, out)?;
         }
-        write_totals(&report.totals, report.ceiling_hz, out)?;
+        write_totals(&report.totals, report.ceiling_hz, width, out)?;
         for note in notes(report, columns.seen) {
-            for line in wrapped(&note, width.max(40)) {
-                writeln!(out, "{line}")?;
-            }
+            write_wrapped(&note, width, out)?;
         }
     }
-    for line in report.provenance.foot_within(width.max(40)) {
+    for line in report.provenance.foot_within(width) {
         writeln!(out, "{line}")?;
     }
     Ok(())
+}
+
+fn write_wrapped(text: &str, width: usize, out: &mut impl Write) -> io::Result<()> {
+    wrapped(text, width).iter().try_for_each(|line| writeln!(out, "{line}"))
 }
 
 /// What the reader has to know of the table; `seen`: shares that could be observed are in it.
@@ -191,9 +194,22 @@ impl Columns {
     }
 }
 
-fn write_totals(totals: &Totals, ceiling_hz: f64, out: &mut impl Write) -> io::Result<()> {
+/// Columns of a sum and its words.
+const SUM: usize = 90;
+
+fn write_totals(totals: &Totals, ceiling_hz: f64, width: usize, out: &mut impl Write) -> io::Result<()> {
     let there = totals.bytes.saturating_sub(totals.absent_bytes).max(1) as f64;
     let all = if totals.absent_bytes > 0 { "of what is there" } else { "of all" };
+    let mut line = |what: &str, bytes: u64, second: &str, rest: &str| {
+        let size = format_size(bytes);
+        if width >= SUM {
+            return writeln!(out, "{what:>29}  {size:>10} {second:>9} {rest}");
+        }
+        let second = if second.is_empty() { String::new() } else { format!("{second} ") };
+        let lines = wrapped(&format!("{what}: {size}, {second}{rest}"), width - 4);
+        let indents = std::iter::once("  ").chain(std::iter::repeat("    "));
+        lines.iter().zip(indents).try_for_each(|(line, indent)| writeln!(out, "{indent}{line}"))
+    };
     for class in &totals.classes {
         if class.regions == 0 && class.bytes == 0 {
             continue;
@@ -203,44 +219,21 @@ fn write_totals(totals: &Totals, ceiling_hz: f64, out: &mut impl Write) -> io::R
             up_to => format!("up to {}", format_rate(up_to * ceiling_hz)),
         };
         let share = format_share(class.bytes as f64 / there);
-        writeln!(
-            out,
-            "{rates:>29}  {:>10} {share:>9} {all}, {}",
-            format_size(class.bytes),
-            counted(class.regions, "region")
-        )?;
+        line(&rates, class.bytes, &share, &format!("{all}, {}", counted(class.regions, "region")))?;
     }
     if totals.unknown_bytes > 0 {
         let share = format_share(totals.unknown_bytes as f64 / there);
-        writeln!(
-            out,
-            "{:>29}  {:>10} {share:>9} {all}, {} and parts of others",
-            "unknown",
-            format_size(totals.unknown_bytes),
-            counted(totals.unknown_regions, "region")
-        )?;
+        let regions = counted(totals.unknown_regions, "region");
+        line("unknown", totals.unknown_bytes, &share, &format!("{all}, {regions} and parts of others"))?;
     }
     if totals.absent_bytes > 0 {
         let regions = counted(totals.absent_regions, "region");
-        writeln!(
-            out,
-            "{ABSENT:>29}  {:>10} {:>9} {regions} and parts of others",
-            format_size(totals.absent_bytes),
-            ""
-        )?;
+        line(ABSENT, totals.absent_bytes, "", &format!("{regions} and parts of others"))?;
     }
-    write!(
-        out,
-        "{:>29}  {:>10} {:>9} on average, {}",
-        "total",
-        format_size(totals.bytes),
-        format_rate(totals.rate_hz),
-        counted(totals.regions, "region")
-    )?;
-    match totals.resident {
-        Some(resident) => writeln!(out, ", {} resident", format_size(resident)),
-        None => writeln!(out),
-    }
+    let resident =
+        totals.resident.map_or_else(String::new, |bytes| format!(", {} resident", format_size(bytes)));
+    let regions = counted(totals.regions, "region");
+    line("total", totals.bytes, &format_rate(totals.rate_hz), &format!("on average, {regions}{resident}"))
 }
 
 #[cfg(test)]
@@ -289,10 +282,15 @@ mod tests {
             for part in ["10.0 MiB", "200 Hz", "300 ms"] {
                 assert!(figures.contains(part), "{part} in {figures}: {text}");
             }
-            // A name may go on in the next line.
-            let numbers =
-                |line: &str| line.split("unknown").next().unwrap_or(line).trim_end().chars().count();
-            assert!(numbers(row) <= width && numbers(figures) <= width, "{width}: {text}");
+            // A name in the last column may go on in the next line.
+            let taken =
+                |line: &str| crate::columns::width(line.trim_end_matches("unknown mapping").trim_end());
+            assert!(text.lines().all(|line| taken(line) <= width), "{width}: {text}");
+            let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(
+                words.contains("90.0 MiB") && words.contains("90 % of all, 9 regions"),
+                "{width}: {text}"
+            );
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::synthetic::{MIB, mapping, mappings, region};
-use isotherm_damon::TargetId;
+use isotherm_damon::{RegionSnapshot, TargetId};
 use isotherm_record::{TargetEnd, TargetInfo};
 
 fn target(id: u64, mib: u64) -> TargetSnapshot {

@@ -78,6 +78,9 @@ pub fn run(args: ApplyArgs) -> anyhow::Result<ExitCode> {
             Err(error) => return Ok(not_run(error)),
         },
     };
+    if let Some(code) = live::asked_before(held.as_ref(), &stop) {
+        return Ok(code);
+    }
     let recorder = match &args.output {
         Some(path) => {
             let output = Output::create(path)?;
