@@ -19,7 +19,8 @@ bare() {
 	for bare in x86_64-unknown-none aarch64-unknown-none; do
 		heading "build for $bare"
 		bare_target "$bare" || continue
-		must cargo build --locked --quiet "${modelled[@]}" -p isotherm-balloon --target "$bare"
+		# Apart, or a build of something else would wait for this one, or this for that.
+		CARGO_TARGET_DIR=$target/bare must cargo build --locked --quiet "${modelled[@]}" -p isotherm-balloon --target "$bare"
 	done
 	# Dev builds keep more on the stack than what is promised.
 	heading "stack of optimised operations of the range tree"

@@ -18,6 +18,14 @@ of() {
 }
 # on NODE: pages of the process on a node.
 on() { sed -n "s/.* N$1=\([0-9]*\).*/\1/p" "/proc/$pid/numa_maps" | awk '{ n += $1 } END { print n + 0 }'; }
+# elsewhere NODE: pages of the small and the huge memory on the other node; of huge pages each page.
+elsewhere() {
+	grep -E '^(small|huge) ' /tmp/kinds | while read -r _ from to; do
+		awk -v from="${from#0x}" -v to="${to#0x}" -v node="N$((1 - $1))=" '
+			from <= $1 && $1 < to { for (i = 2; i <= NF; i++) if (index($i, node) == 1) print substr($i, length(node) + 1) }
+			' "/proc/$pid/numa_maps"
+	done | awk '{ n += $1 } END { print n + 0 }'
+}
 # sum NAME: the sum of such a member over the log's lines.
 sum() { sed -n "s/.*\"$1\":\([0-9]*\).*/\1/p" /tmp/log | awk '{ n += $1 } END { printf "%.0f\n", n }'; }
 # scheme SECONDS ACTION [LINE...]: has it act for so long, on memory that is unknown as well.
@@ -58,9 +66,13 @@ is "kB of huge pages" "$(of huge AnonHugePages)" 16384
 # To where there is little of it; large folios whole.
 if [ "$(on 0)" -gt "$(on 1)" ]; then to=1; else to=0; fi
 before=$(on $to)
+# A process may be on either node while it touches its memory, so some may be there already.
+waits=$(elsewhere $to)
+least "pages that wait on the other node" "$waits" 2048
 scheme 12 migrate_cold "nodes = [$to]"
 moved=$(($(on $to) - before))
-least "pages that moved to node $to" $moved 4000
+least "pages that moved to node $to, of $waits" $moved $((waits - 96))
+most "pages that are still on the other node" "$(elsewhere $to)" 96
 off=$(($(sum applied) / 4096 - moved))
 # Its stack and the like may grow meanwhile.
 most "pages that were said to have moved and did not" "${off#-}" 40
