@@ -1,0 +1,175 @@
+//! Rows in the making: the figures of all recordings side by side, and what their tests found.
+
+use super::change::{Found, Limits, percent};
+use super::matching::Matched;
+use super::profile::{RunProfile, Sums};
+use super::statistics::{Prior, Run, Test, centre, test};
+use super::{Change, DiffOptions, DiffRow};
+use super::{LACKED, LATE_LOOKS, LATE_RATES, LATE_SPEED, MIN_RATE_CHANGE, MISSED, RATED_UNKNOWN, WS_PART};
+use crate::units::{format_rate, format_size};
+
+/// A figure in all recordings.
+pub(super) struct Sides {
+    pub(super) a: Vec<Run>,
+    pub(super) b: Vec<Run>,
+}
+
+impl Sides {
+    pub(super) fn means(&self) -> (f64, f64) {
+        (centre(&self.a), centre(&self.b))
+    }
+
+    pub(super) fn test(&self, prior: &Prior) -> Test {
+        test(&self.a, &self.b, prior)
+    }
+}
+
+/// A row in the making.
+pub(super) struct Draft {
+    program: String,
+    object: bool,
+    mapping: String,
+    sizes: (u64, u64),
+    pub(super) ws: Sides,
+    pub(super) rate: Sides,
+    unknown: (f64, f64),
+    /// The tests, and where their p-values stand; `None`: not tested.
+    pub(super) ws_test: Option<(Test, usize)>,
+    pub(super) rate_test: Option<(Test, usize)>,
+}
+
+pub(super) fn row(one: &Matched, runs: &[RunProfile], nr_a: usize) -> Draft {
+    let area = |at: usize| one.of_run[at].map(|i| &runs[at].areas[i]);
+    let blocks: Vec<Vec<Sums>> = (0..runs.len())
+        .map(|at| {
+            area(at).map_or_else(|| vec![Sums::default(); runs[at].blocks_s.len()], |a| a.blocks.clone())
+        })
+        .collect();
+    let size = |from: usize, to: usize| (from..to).filter_map(area).map(|a| a.size).max().unwrap_or(0);
+    let name = if one.nr > 0 { format!("{} {}", one.name, one.nr) } else { one.name.clone() };
+    Draft {
+        program: one.program.clone(),
+        object: one.object,
+        mapping: name,
+        sizes: (size(0, nr_a), size(nr_a, runs.len())),
+        ..draft(&blocks, runs, nr_a)
+    }
+}
+
+/// What is unknown in each recording of memory that was seen in some. What none can see (locked memory, say) is in no working set
+/// that is compared.
+pub(super) fn unknown_of(list: &[Matched], runs: &[RunProfile]) -> Vec<f64> {
+    let areas = |one: &Matched, at: usize| one.of_run[at].map(|i| &runs[at].areas[i]);
+    let is_seen = |one: &&Matched| {
+        (0..runs.len()).filter_map(|at| areas(one, at)).flat_map(|a| &a.blocks).any(|b| b.seen > 0.0)
+    };
+    let seen: Vec<&Matched> = list.iter().filter(is_seen).collect();
+    let mean = |blocks: &[Sums]| blocks.iter().map(|b| b.unknown).sum::<f64>() / blocks.len().max(1) as f64;
+    let of_run = |at| seen.iter().filter_map(|one| areas(one, at)).map(|a| mean(&a.blocks)).sum();
+    (0..runs.len()).map(of_run).collect()
+}
+
+/// All memory of each recording.
+pub(super) fn all_of(runs: &[RunProfile], nr_a: usize) -> Draft {
+    let blocks: Vec<Vec<Sums>> = runs
+        .iter()
+        .map(|run| {
+            let mut sums = vec![Sums::default(); run.blocks_s.len()];
+            for area in &run.areas {
+                sums.iter_mut().zip(&area.blocks).for_each(|(sum, more)| sum.add(more));
+            }
+            sums
+        })
+        .collect();
+    draft(&blocks, runs, nr_a)
+}
+
+fn draft(blocks: &[Vec<Sums>], runs: &[RunProfile], nr_a: usize) -> Draft {
+    let middle_of = |blocks: &[Sums], of: fn(&Sums) -> f64| {
+        Run { blocks: blocks.iter().map(of).collect(), ..Run::default() }.mean()
+    };
+    let ws_late = |blocks: &[Sums]| {
+        let (ws, slope) = (middle_of(blocks, |s| s.ws), middle_of(blocks, |s| s.slope));
+        LATE_LOOKS + LATE_SPEED * if ws > 0.0 { slope / ws } else { 0.0 }
+    };
+    let sides = |of: fn(&Sums) -> f64, late: &dyn Fn(&[Sums]) -> f64, unknown: &dyn Fn(&[Sums]) -> f64| {
+        let mut a: Vec<Run> = blocks
+            .iter()
+            .zip(runs)
+            .map(|(blocks, run)| Run {
+                blocks: blocks.iter().map(of).collect(),
+                late: (run.missed - MISSED).max(0.0) * late(blocks),
+                unknown: unknown(blocks),
+            })
+            .collect();
+        let b = a.split_off(nr_a);
+        Sides { a, b }
+    };
+    Draft {
+        program: String::new(),
+        object: false,
+        mapping: String::new(),
+        sizes: (0, 0),
+        ws: sides(|s| s.ws, &ws_late, &|blocks| middle_of(blocks, |s| s.unknown)),
+        rate: sides(|s| if s.ws > 0.0 { s.heat / s.ws } else { 0.0 }, &|_| LATE_RATES, &|_| 0.0),
+        unknown: sides(|s| s.unknown, &|_| 0.0, &|_| 0.0).means(),
+        ws_test: None,
+        rate_test: None,
+    }
+}
+
+impl Draft {
+    pub(super) fn finish(self, corrected: &[Vec<f64>; 2], options: &DiffOptions) -> DiffRow {
+        // What one test alone would need among all: Bonferroni's, the hardest of Holm's steps.
+        let found = |test: Option<(Test, usize)>, corrected: &[f64], part: f64| {
+            test.map(|(test, at)| Found {
+                p: corrected[at],
+                detectable: test.detectable(part * options.level / corrected.len() as f64),
+                by_unknown: test.by_unknown,
+            })
+        };
+        let ws_found = found(self.ws_test, &corrected[0], WS_PART);
+        let rate_found = found(self.rate_test, &corrected[1], 1.0 - WS_PART);
+        let (ws_a, ws_b) = self.ws.means();
+        let ws_unit = |bytes: f64| format_size(bytes.round() as u64);
+        let more_unknown =
+            |bytes: f64| Err(format!("unclear: {} more unknown on one side", format_size(bytes as u64)));
+        // What is unknown on the side that has less may be what it lacks.
+        let (of_less, of_more) = if ws_a < ws_b { self.unknown } else { (self.unknown.1, self.unknown.0) };
+        let most = self.unknown.0.max(self.unknown.1);
+        let limits = Limits { level: options.level, least: options.min_change, unknown: most };
+        let working_set = Change::of(ws_a, ws_b, ws_found, &limits, ws_unit, |c| {
+            if LACKED * (of_less - of_more) >= (ws_a - ws_b).abs() {
+                return more_unknown(of_less - of_more);
+            }
+            Ok(match c {
+                Some(share) if share >= 0.0 => format!("grew by {}", percent(share)),
+                Some(share) => format!("shrank by {}", percent(-share)),
+                None => "only in B".to_owned(),
+            })
+        });
+        let (rate_a, rate_b) = self.rate.means();
+        let limits = Limits { least: MIN_RATE_CHANGE, ..limits };
+        let rate_hz = Change::of(rate_a, rate_b, rate_found, &limits, format_rate, |c| {
+            // A monitor that lost sight of part of it looked at the rest less often, too.
+            let more = (of_less - of_more).abs();
+            if more >= RATED_UNKNOWN * ws_a.max(ws_b) {
+                return more_unknown(more);
+            }
+            let word = if rate_b > rate_a { "hotter" } else { "colder" };
+            let by = c.map_or_else(String::new, |share| format!(" by {}", percent(share.abs())));
+            Ok(format!("got {word}{by}, {} to {}", format_rate(rate_a), format_rate(rate_b)))
+        });
+        DiffRow {
+            program: self.program,
+            object: self.object,
+            mapping: self.mapping,
+            size_a: self.sizes.0,
+            size_b: self.sizes.1,
+            working_set,
+            rate_hz,
+            unknown_a: self.unknown.0,
+            unknown_b: self.unknown.1,
+        }
+    }
+}
