@@ -2,7 +2,7 @@
 # The memory manager's crates where ordinary tests do not reach: builds for kernels, loom's models, random operations for longer,
 # ThreadSanitizer, and Miri. One script for all crates, as a build serves all of them.
 #
-#   ci/memory.sh [STEP...]     without one: bare, loom, miri
+#   ci/memory.sh [STEP...]     without one: bare, loom, and Miri's: miri, frames, tables
 #
 # random, tsan, models, deep, trees, spaces and arm64 take minutes each and run only if named; ci/long.sh does. Each step ends with
 # the processor time it took. With CI=true it installs what rustup can; only what it cannot is skipped.
@@ -115,8 +115,20 @@ miri() {
 	local -x PROPTEST_CASES=2
 	models_of ''
 	interpret "crossbeam-epoch" "$tree_borrows -Zmiri-ignore-leaks -Zmiri-permissive-provenance" -p isotherm-rcu --test threads -- epochs
+}
+
+frames() {
+	heading "Miri"
+	nightly miri rust-src || return
+	local -x PROPTEST_CASES=2
 	interpret "frames" "" -p isotherm-frames --lib --test zone --test stress
 	interpret "balloon" "-Zmiri-ignore-leaks -Zmiri-permissive-provenance" -p isotherm-balloon --lib --tests
+}
+
+tables() {
+	heading "Miri"
+	nightly miri rust-src || return
+	local -x PROPTEST_CASES=2
 	interpret "page tables" "$no_order" "${tables[@]}" --test basics --test small --test sound
 }
 
@@ -165,7 +177,7 @@ spent() {
 	printf '%s' $((${14} + ${15}))
 }
 
-if [ $# = 0 ]; then set -- bare loom miri; fi
+if [ $# = 0 ]; then set -- bare loom miri frames tables; fi
 for step in "$@"; do
 	before=$(spent)
 	case $step in
@@ -174,13 +186,15 @@ for step in "$@"; do
 	random) random ;;
 	tsan) tsan ;;
 	miri) miri ;;
+	frames) frames ;;
+	tables) tables ;;
 	models) models ;;
 	deep) deep ;;
 	trees) trees ;;
 	spaces) spaces ;;
 	arm64) arm64 ;;
 	*)
-		printf 'no such step: %s (bare, loom, miri, random, tsan, models, deep, trees, spaces, arm64)\n' "$step" >&2
+		printf 'no such step: %s (bare, loom, miri, frames, tables, random, tsan, models, deep, trees, spaces, arm64)\n' "$step" >&2
 		exit 2
 		;;
 	esac
