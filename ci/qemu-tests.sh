@@ -6,7 +6,8 @@
 #   ci/qemu-tests.sh [--only SUITE] [--all]
 #
 # SUITE is bookworm, trixie or sid. Each test runs on the kernels on which it says most; with --all on each, and Debian 12's and
-# 13's with both 4 and 5 levels.
+# 13's with both 4 and 5 levels. So the page-table walk and the fork lab run on the oldest and the newest, whose folios and fields
+# differ most; DAMON's files on 13's, where they are of a release; folios without root where kernels have large ones.
 set -uo pipefail
 # shellcheck source=ci/lib.sh
 . "$(dirname "$0")/lib.sh"

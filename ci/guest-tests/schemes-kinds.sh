@@ -22,7 +22,8 @@ on() { sed -n "s/.* N$1=\([0-9]*\).*/\1/p" "/proc/$pid/numa_maps" | awk '{ n += 
 elsewhere() {
 	grep -E '^(small|huge) ' /tmp/kinds | while read -r _ from to; do
 		awk -v from="${from#0x}" -v to="${to#0x}" -v node="N$((1 - $1))=" '
-			from <= $1 && $1 < to { for (i = 2; i <= NF; i++) if (index($i, node) == 1) print substr($i, length(node) + 1) }
+			# As texts: some addresses look like numbers.
+			from "" <= $1 "" && $1 "" < to "" { for (i = 2; i <= NF; i++) if (index($i, node) == 1) print substr($i, length(node) + 1) }
 			' "/proc/$pid/numa_maps"
 	done | awk '{ n += $1 } END { print n + 0 }'
 }

@@ -92,9 +92,10 @@ impl Clone for TargetSnapshot {
 
     /// Into the memory that is there already.
     fn clone_from(&mut self, source: &Self) {
-        (self.id, self.steady) = (source.id, source.steady);
+        let Self { id, regions, steady } = source;
+        (self.id, self.steady) = (*id, *steady);
         self.regions.clear();
-        append_regions(&source.regions, &mut self.regions);
+        append_regions(regions, &mut self.regions);
     }
 }
 

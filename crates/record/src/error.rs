@@ -129,12 +129,12 @@ pub enum Warning {
         /// Start of the first snapshot after it, ns.
         to_ns: u64,
     },
-    /// Whole parts are not there, as their numbers show; what is around them was read.
+    /// Whole blocks are not there, as the numbers of the others show.
     Missing {
         /// Where they would stand.
         offset: u64,
         /// How many.
-        parts: u64,
+        blocks: u64,
         /// End of the last snapshot before them, ns; 0 when there is none.
         from_ns: u64,
         /// Start of the first snapshot after them, ns.
@@ -204,8 +204,8 @@ impl fmt::Display for Warning {
                     None => f.write_str("; what they held is missing"),
                 }
             }
-            Self::Missing { offset, parts, from_ns, to_ns } => {
-                let are = if *parts == 1 { "1 block is" } else { &format!("{parts} blocks are") };
+            Self::Missing { offset, blocks, from_ns, to_ns } => {
+                let are = if *blocks == 1 { "1 block is" } else { &format!("{blocks} blocks are") };
                 let gap = gap(*from_ns, *to_ns).unwrap_or_default();
                 write!(f, "{are} missing before byte {offset}{gap}")
             }

@@ -4,10 +4,10 @@
 mod common;
 
 use common::{items_of, small, snapshots};
-use isotherm_damon::{RegionSnapshot, Snapshot, TargetId, TargetSnapshot};
+use isotherm_damon::{AddrRange, RegionSnapshot, Snapshot, TargetId, TargetSnapshot};
 use isotherm_record::synthetic::{Shape, Synthetic};
 use isotherm_record::{Format, Header, Item, ItemReader, TargetInfo, Warning, create, open};
-use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataWriter};
+use parquet::file::metadata::{FileMetaData, ParquetMetaData, ParquetMetaDataWriter, RowGroupMetaData};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::statistics::Statistics;
 use parquet::file::writer::TrackedWrite;
@@ -304,16 +304,147 @@ fn damage_costs_only_the_row_group_it_hits() {
         assert_eq!(warnings.len(), if lost == [0, 2] { 2 } else { 1 }, "{lost:?}: {warnings:?}");
         assert!(warnings.iter().all(|w| matches!(w, Warning::Damaged { .. })), "{lost:?}: {warnings:?}");
     }
-    // Names and the like go alone.
+    // Names and the like go alone: those that stand before a snapshot of the group.
     let (read, warnings) = damaged(&[(1, "isotherm_items")]);
-    assert!(snapshots(&read) == snapshots(&items));
-    assert!(read.len() < items.len() && read.contains(items.last().unwrap()));
-    assert!(matches!(warnings[..], [Warning::Damaged { .. }]), "{warnings:?}");
+    let (first, last) = times(1, "start_ns");
+    let mut next_ns = u64::MAX;
+    let mut expected: Vec<Item> = Vec::new();
+    for item in items.iter().rev() {
+        if let Item::Snapshot(snapshot) = item {
+            next_ns = snapshot.start_ns;
+        } else if (first..=last).contains(&next_ns) {
+            continue;
+        }
+        expected.push(item.clone());
+    }
+    expected.reverse();
+    assert!(expected.len() < items.len() && read == expected);
+    assert!(matches!(warnings[..], [Warning::Damaged { lost_bytes: 1.., .. }]), "{warnings:?}");
+    // Both together are reported once each, and apart.
+    let (_, warnings) = damaged(&[(1, "isotherm_items"), (1, "age")]);
+    let stretches: Vec<(u64, u64)> = warnings
+        .iter()
+        .map(|w| match w {
+            Warning::Damaged { offset, lost_bytes, .. } => (*offset, offset + lost_bytes),
+            other => panic!("{other}"),
+        })
+        .collect();
+    let [(start, end), (other_start, other_end)] = stretches[..] else { panic!("{stretches:?}") };
+    assert!(end <= other_start || other_end <= start, "{stretches:?}");
     // Nothing is left of it.
     let (read, warnings) = damaged(&[(0, "age"), (1, "age"), (2, "age")]);
     assert!(snapshots(&read).is_empty());
     assert!(
         matches!(&warnings[..], [Warning::Stopped { why, .. }] if why.contains("checksum")),
+        "{warnings:?}"
+    );
+}
+
+/// A snapshot of a group of its own ends the damage before it.
+#[test]
+fn damage_on_both_sides_of_a_snapshot_is_two_stretches() {
+    let regions = |n: u64| {
+        let at = move |i: u64| 4096 * (2 * i + n % 2);
+        (0..140_000).map(move |i| RegionSnapshot {
+            range: AddrRange::new(at(i), at(i) + 4096),
+            ..RegionSnapshot::default()
+        })
+    };
+    let snapshot = |n: u64| Snapshot {
+        start_ns: (n + 1) * 1_000_000_000,
+        end_ns: (n + 2) * 1_000_000_000,
+        sample_ns: 5_000_000,
+        max_nr_accesses: 200,
+        targets: vec![TargetSnapshot::new(TargetId(1), regions(n).collect())],
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.parquet");
+    let mut writer = create(&path, Format::Parquet).unwrap();
+    writer.write(&Item::Header(Header::default())).unwrap();
+    (0..5).for_each(|n| writer.write(&Item::Snapshot(snapshot(n))).unwrap());
+    writer.finish().unwrap();
+    let mut bytes = std::fs::read(&path).unwrap();
+    let reader = SerializedFileReader::new(File::open(&path).unwrap()).unwrap();
+    for group in [1, 3] {
+        let chunk = reader.metadata().row_group(group).column(8).byte_range();
+        bytes[(chunk.0 + chunk.1) as usize - 1] ^= 1;
+    }
+    std::fs::write(&path, &bytes).unwrap();
+    let mut reader = open(&path).unwrap();
+    let starts: Vec<u64> =
+        snapshots(&items_of(&mut *reader)).iter().map(|s| s.start_ns / 1_000_000_000).collect();
+    assert_eq!(starts, [1, 3, 5]);
+    let gaps: Vec<(u64, u64)> = reader
+        .warnings()
+        .iter()
+        .map(|w| match w {
+            Warning::Damaged { from_ns, to_ns, .. } => (from_ns / 1_000_000_000, to_ns / 1_000_000_000),
+            other => panic!("{other}"),
+        })
+        .collect();
+    assert_eq!(gaps, [(2, 3), (4, 5)]);
+}
+
+/// Of a file that another program laid out anew nobody knows where snapshots end, and what is not read here is not damage.
+#[test]
+fn of_copies_only_whole_snapshots_are_read_and_what_is_not_known_ends_reading() {
+    let mut made_up = Synthetic::new(Shape { nr_regions: 300_000, ..Shape::default() });
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.parquet");
+    let mut writer = create(&path, Format::Parquet).unwrap();
+    while let Some(item) = made_up.next_ref().unwrap() {
+        writer.write(item).unwrap();
+    }
+    writer.finish().unwrap();
+    let file = std::fs::read(&path).unwrap();
+    let metadata = SerializedFileReader::new(bytes::Bytes::from(file.clone())).unwrap().metadata().clone();
+    let footer_len = u32::from_le_bytes(file[file.len() - 8..file.len() - 4].try_into().unwrap()) as usize;
+    let of = metadata.file_metadata();
+    let copied = |change: &dyn Fn(&mut Vec<u8>), groups: Vec<RowGroupMetaData>| {
+        let of = FileMetaData::new(
+            of.version(),
+            of.num_rows(),
+            Some("another program".to_owned()),
+            of.key_value_metadata().cloned(),
+            of.schema_descr_ptr(),
+            of.column_orders().cloned(),
+        );
+        let mut bytes = file[..file.len() - 8 - footer_len].to_vec();
+        change(&mut bytes);
+        let metadata = ParquetMetaData::new(of, groups);
+        ParquetMetaDataWriter::new_with_tracked(TrackedWrite::new(&mut bytes), &metadata).finish().unwrap();
+        std::fs::write(&path, &bytes).unwrap();
+        let mut reader = open(&path).unwrap();
+        let items = items_of(&mut *reader);
+        (snapshots(&items), reader.warnings().to_vec())
+    };
+    let groups = metadata.row_groups();
+    let (all, warnings) = copied(&|_| {}, groups.to_vec());
+    assert!(warnings.is_empty() && groups.len() == 3, "{warnings:?}");
+
+    let starts = |group: usize| {
+        let chunk = groups[group].columns().iter().find(|c| c.column_path().string() == "start_ns").unwrap();
+        let Some(Statistics::Int64(range)) = chunk.statistics() else { panic!("no statistics") };
+        (*range.min_opt().unwrap() as u64, *range.max_opt().unwrap() as u64)
+    };
+    let age = groups[1].columns().iter().find(|c| c.column_path().string() == "age").unwrap().byte_range();
+    let flip = |bytes: &mut Vec<u8>| bytes[(age.0 + age.1) as usize - 1] ^= 1;
+    let (read, warnings) = copied(&flip, groups.to_vec());
+    let expected: Vec<Snapshot> =
+        all.iter().filter(|s| s.start_ns < starts(0).1 || s.start_ns > starts(2).0).cloned().collect();
+    assert!(read == expected, "{} of {}", read.len(), expected.len());
+    let before = expected.iter().filter(|s| s.start_ns < starts(0).1).map(|s| s.end_ns).max().unwrap();
+    let after = expected.iter().map(|s| s.start_ns).find(|start| *start > starts(2).0).unwrap();
+    let [Warning::Damaged { from_ns, to_ns, .. }] = warnings[..] else { panic!("{warnings:?}") };
+    assert_eq!((from_ns, to_ns), (before, after));
+
+    // More rows than are read here.
+    let mut many = groups.to_vec();
+    many[1] = many[1].clone().into_builder().set_num_rows(1 << 40).build().unwrap();
+    let (read, warnings) = copied(&|_| {}, many);
+    assert!(read.len() < all.len());
+    assert!(
+        matches!(&warnings[..], [Warning::Stopped { why, .. }] if why.contains("more rows than those that are written here")),
         "{warnings:?}"
     );
 }

@@ -185,7 +185,7 @@ fn whole_blocks_that_are_missing_are_counted_and_what_comes_again_is_read_once()
     let end = at.len() - 1;
 
     let (_, warnings) = read(&[&file[..at[2]], piece(4, end)].concat());
-    let [Warning::Missing { offset, parts: 2, from_ns, to_ns }] = warnings[..] else {
+    let [Warning::Missing { offset, blocks: 2, from_ns, to_ns }] = warnings[..] else {
         panic!("{warnings:?}")
     };
     assert!(offset == at[2] as u64 && from_ns > 0);
@@ -197,22 +197,92 @@ fn whole_blocks_that_are_missing_are_counted_and_what_comes_again_is_read_once()
         )
     );
 
-    for again in [1, 2] {
-        let (read, warnings) = read(&[&file[..at[3]], piece(3 - again, end)].concat());
-        assert_eq!(warnings, [Warning::Skipped { count: again as u64, what: "blocks that come again" }]);
-        assert_eq!(read, items, "{again}");
+    let again = |count| Warning::Skipped { count, what: "blocks that come again" };
+    for back in [1, 2] {
+        let (read, warnings) = read(&[&file[..at[3]], piece(3 - back, end)].concat());
+        assert_eq!(warnings, [again(back as u64)]);
+        assert!(read == items, "{back}");
     }
+    // The same recording twice, with its preamble.
+    let (twice, warnings) = read(&[&file[..], &file[..]].concat());
+    assert_eq!(warnings, [again(end as u64)]);
+    assert!(twice == items);
     // Once each, if not in order.
     let (out_of_order, warnings) = read(&[&file[..at[2]], piece(3, 4), piece(2, 3), piece(4, end)].concat());
     let mut times: Vec<u64> = snapshots(&out_of_order).iter().map(|s| s.start_ns).collect();
     times.sort_unstable();
     assert_eq!(times, snapshots(&items).iter().map(|s| s.start_ns).collect::<Vec<_>>());
-    assert!(warnings.iter().any(|w| w.to_string().contains("not in the order")), "{warnings:?}");
+    assert!(
+        matches!(&warnings[..], [Warning::Assumed { what }] if what.contains("not in the order")),
+        "{warnings:?}"
+    );
+    // What is missing for good is one of what was not there in its place.
+    let (_, warnings) = read(&[&file[..at[2]], piece(4, 5), piece(3, 4), piece(5, end)].concat());
+    assert!(
+        matches!(&warnings[..], [Warning::Missing { blocks: 1, .. }, Warning::Assumed { .. }]),
+        "{warnings:?}"
+    );
+}
 
-    let (both, warnings) = read(&[&file[..], &file[..]].concat());
-    assert_eq!(both.len(), 2 * items.len());
-    let text = format!("another recording begins at byte {}", file.len());
-    assert!(matches!(&warnings[..], [Warning::Assumed { what }] if what.starts_with(&text)), "{warnings:?}");
+/// Another recording than [`small`], of other times.
+fn another() -> Vec<Item> {
+    let mut items = small();
+    for item in &mut items {
+        match item {
+            Item::Header(header) => header.started_ns += 3_600_000_000_000,
+            Item::Snapshot(snapshot) => {
+                snapshot.start_ns += 3_600_000_000_000;
+                snapshot.end_ns += 3_600_000_000_000;
+            }
+            _ => {}
+        }
+    }
+    items
+}
+
+/// However the first one ended: blocks of two recordings have the same numbers, and none of them is taken for the other's.
+#[test]
+fn recordings_behind_each_other_are_all_read() {
+    let (a, b) = (file_of(&small()), file_of(&another()));
+    let at = borders(&a);
+    let begins = |warnings: &[Warning]| {
+        let joint = |w: &&Warning| matches!(w, Warning::Assumed { what } if what.starts_with("another recording begins"));
+        warnings.iter().filter(joint).count()
+    };
+    let (read_a, read_b) = (read(&a).0, read(&b).0);
+    let (both, warnings) = read(&[&a[..], &b[..]].concat());
+    assert!(both == [&read_a[..], &read_b].concat(), "{} items", both.len());
+    assert!(begins(&warnings) == 1 && warnings.len() == 1, "{warnings:?}");
+
+    // The first was cut within a block, between two, and followed by zeros.
+    for (first, damaged) in [
+        (a[..at[3] + 36].to_vec(), true),
+        (a[..at[3]].to_vec(), false),
+        ([&a[..at[3]], &[0; 4096]].concat(), true),
+    ] {
+        let (both, warnings) = read(&[&first[..], &b].concat());
+        assert!(snapshots(&both).ends_with(&snapshots(&read_b)[..]), "{} bytes", first.len());
+        assert!(both.len() > read_b.len());
+        assert_eq!(begins(&warnings), 1, "{warnings:?}");
+        let told = warnings.iter().filter(|w| matches!(w, Warning::Damaged { .. })).count();
+        assert_eq!(told, usize::from(damaged), "{warnings:?}");
+        assert!(warnings.iter().any(|w| matches!(w, Warning::Unfinished { .. })), "{warnings:?}");
+    }
+    // The second one's preamble is damaged.
+    let mut flipped = b.clone();
+    flipped[3] ^= 1;
+    let (both, warnings) = read(&[&a[..], &flipped].concat());
+    assert!(both == [&read_a[..], &read_b].concat(), "{} items", both.len());
+    assert_eq!(begins(&warnings), 1, "{warnings:?}");
+
+    // Many: what is damaged in the last is reported all the same.
+    let mut many: Vec<u8> =
+        (0..100).flat_map(|nth| if nth % 2 == 0 { a.clone() } else { b.clone() }).collect();
+    let middle = many.len() - b.len() / 2;
+    many[middle] ^= 1;
+    let (_, warnings) = read(&many);
+    let [Warning::Damaged { .. }, Warning::Assumed { what }] = &warnings[..] else { panic!("{warnings:?}") };
+    assert!(what.starts_with("99 other recordings follow"), "{what}");
 }
 
 #[test]

@@ -62,7 +62,8 @@ pub fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
         true => None,
         false => match HeldCommand::start(&args.targets.command) {
             Ok(held) => Some(held),
-            Err(error) => return Ok(not_run(error)),
+            // The same signal may have ended it.
+            Err(error) => return Ok(stop.code().map_or_else(|| not_run(error), ExitCode::from)),
         },
     };
     if let Some(code) = live::asked_before(held.as_ref(), &stop) {

@@ -11,7 +11,7 @@ use isotherm_report::holdings::Holdings;
 use isotherm_report::html::{self, Canvas, Contents};
 use isotherm_report::trend::{Definition, Measure, TrendAnalysis, TrendOptions};
 use isotherm_report::units::format_size;
-use isotherm_report::{Accumulate, WithoutEnds};
+use isotherm_report::{Accumulate, GaveUp, WithoutEnds};
 use std::io::{self, BufWriter, Write};
 
 /// Stretches of time that the working set is kept for, at most.
@@ -48,6 +48,7 @@ pub fn run(args: &HtmlArgs) -> anyhow::Result<()> {
         title: args.title.clone(),
         trend: figures.trend.finish(),
         holdings: figures.holdings,
+        gave_up: figures.gave_up,
         command: command(args),
         max_bytes: args.max_size,
     };
@@ -107,6 +108,7 @@ fn draw(args: &HtmlArgs, recording: &mut Recording, targets: Vec<TargetId>) -> a
 struct Figures {
     trend: TrendAnalysis,
     holdings: Holdings,
+    gave_up: Vec<GaveUp>,
 }
 
 impl Figures {
@@ -122,7 +124,8 @@ impl Figures {
             holdings.item(item);
             Ok(())
         })?;
-        Ok(Self { trend, holdings: holdings.finish().0 })
+        let (holdings, gave_up) = holdings.finish();
+        Ok(Self { trend, holdings, gave_up })
     }
 }
 

@@ -83,7 +83,8 @@ pub fn run(args: &TopArgs) -> anyhow::Result<ExitCode> {
             Err(error) => {
                 // It is said where it can be seen.
                 drop(output);
-                return Ok(not_run(&error));
+                // The same signal may have ended it.
+                return Ok(stop.code().map_or_else(|| not_run(&error), ExitCode::from));
             }
         },
     };

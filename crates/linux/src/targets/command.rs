@@ -215,6 +215,10 @@ impl HeldCommand {
             drop(go);
             let source = match spawner.join() {
                 Some(Ok(Err(source))) => source,
+                Some(Ok(Ok(mut child))) => {
+                    let _ = child.wait();
+                    io::Error::other("a signal ended the process before it told its pid")
+                }
                 _ => io::Error::other("the process ended before it told its pid"),
             };
             return Err(failed(source));

@@ -31,8 +31,10 @@ const BYTE_ARRAY: i64 = 6;
 #[derive(Debug)]
 pub(super) enum Fault {
     Io(io::Error),
-    /// It makes no sense, or is not to be read here.
+    /// It makes no sense.
     Bad(&'static str),
+    /// It is not to be read here; of a file that was written here it makes no sense either.
+    Unsupported(&'static str),
 }
 
 impl From<io::Error> for Fault {
@@ -90,7 +92,7 @@ pub(super) struct Pages<'a> {
 impl<'a> Pages<'a> {
     pub(super) fn new(file: &'a File, chunk: ChunkAt, kind: Kind) -> Result<Self> {
         if !matches!(chunk.codec, UNCOMPRESSED | ZSTD) {
-            return Err(Fault::Bad("it is compressed otherwise than by zstd"));
+            return Err(Fault::Unsupported("it is compressed otherwise than by zstd"));
         }
         Ok(Self {
             file,
@@ -120,7 +122,7 @@ impl<'a> Pages<'a> {
         let (plain_len, len) =
             (sane(usize::try_from(header.plain_len).ok())?, sane(usize::try_from(header.len).ok())?);
         if plain_len > MAX_PAGE || len > MAX_PAGE + (MAX_PAGE >> 4) {
-            return Err(Fault::Bad("a page is longer than 64 MiB"));
+            return Err(Fault::Unsupported("a page is longer than 64 MiB"));
         }
         let from = self.at + thrift.at() as u64;
         self.at = sane(from.checked_add(len as u64))?;
@@ -232,7 +234,7 @@ pub(super) fn numbers(file: &File, chunk: ChunkAt, kind: Kind, rows: usize) -> R
     let width = match kind.physical {
         INT32 => 4,
         INT64 | DOUBLE => 8,
-        _ => return Err(Fault::Bad("a column is not of the type it should have")),
+        _ => return Err(Fault::Unsupported("a column is not of the type it should have")),
     };
     let plain = |bytes: &[u8]| -> Vec<u64> {
         let value = |bytes: &[u8]| bytes.iter().rev().fold(0, |value, &b| value << 8 | u64::from(b));
@@ -274,7 +276,7 @@ pub(super) fn numbers(file: &File, chunk: ChunkAt, kind: Kind, rows: usize) -> R
                 let mut ids = ids.iter();
                 sane(put(&mut || dictionary.get(*ids.next()? as usize).copied()))?;
             }
-            _ => return Err(Fault::Bad("a column is encoded in a way that is not read here")),
+            _ => return Err(Fault::Unsupported("a column is encoded in a way that is not read here")),
         }
     }
     if out.values.len() != rows {
@@ -342,6 +344,7 @@ fn hybrid(bytes: &[u8], width: u8, count: usize, out: &mut Vec<u32>) -> Option<(
 /// The text column: a page at a time, since its rows may be long.
 #[derive(Debug, Default)]
 pub(super) struct Texts {
+    whole: ChunkAt,
     rest: ChunkAt,
     kind: Kind,
     /// Values of the dictionary, and where each begins.
@@ -365,14 +368,14 @@ const MAX_REPEATED: usize = 256 << 20;
 impl Texts {
     pub(super) fn new(chunk: ChunkAt, kind: Kind) -> Result<Self> {
         if kind.physical != BYTE_ARRAY {
-            return Err(Fault::Bad("a column is not of the type it should have"));
+            return Err(Fault::Unsupported("a column is not of the type it should have"));
         }
-        Ok(Self { rest: chunk, kind, ..Self::default() })
+        Ok(Self { whole: chunk, rest: chunk, kind, ..Self::default() })
     }
 
-    /// The part of the column that was not read.
-    pub(super) const fn rest(&self) -> ChunkAt {
-        self.rest
+    /// The part of the column that cannot be read: from the page on that could not, or all of it where there are too few.
+    pub(super) const fn unread(&self) -> ChunkAt {
+        if self.rest.len > 0 { self.rest } else { self.whole }
     }
 
     /// The texts of a group without rows, which are its dictionary.
@@ -387,46 +390,53 @@ impl Texts {
         Ok(texts)
     }
 
+    /// Reads the next page.
+    fn load_page(&mut self, file: &File) -> Result<()> {
+        let mut pages = Pages::new(file, self.rest, self.kind)?;
+        let Some(page) = pages.next()? else {
+            return Err(Fault::Bad("a column has fewer rows than its group"));
+        };
+        self.rest = pages.rest();
+        if page.dictionary {
+            self.dictionary = page.body;
+            self.starts.clear();
+            let mut at = 0;
+            while at < self.dictionary.len() {
+                self.starts.push(sane(u32::try_from(at).ok())?);
+                sane(text_at(&self.dictionary, &mut at))?;
+            }
+            return Ok(());
+        }
+        if page.rows > super::rows::MAX_ROWS {
+            return Err(Fault::Bad("a column has more rows than its group"));
+        }
+        self.known.clear();
+        self.row = 0;
+        self.at = 0;
+        let present = if self.kind.optional {
+            levels(&page, &mut self.known)?
+        } else {
+            self.known.resize(page.rows, true);
+            page.rows
+        };
+        self.ids = None;
+        if matches!(page.encoding, PLAIN_DICTIONARY | RLE_DICTIONARY) {
+            let mut ids = Vec::new();
+            let (&width, body) = page.body.split_first().unwrap_or((&1, &[]));
+            sane(hybrid(body, width, present, &mut ids))?;
+            self.ids = Some(ids.into_iter());
+        } else if page.encoding != PLAIN {
+            return Err(Fault::Unsupported("a column is encoded in a way that is not read here"));
+        }
+        self.body = page.body;
+        Ok(())
+    }
+
     /// The text of the next row, `None` where it has none.
     pub(super) fn next(&mut self, file: &File) -> Result<Option<Vec<u8>>> {
         while self.row == self.known.len() {
-            let mut pages = Pages::new(file, self.rest, self.kind)?;
-            let Some(page) = pages.next()? else {
-                return Err(Fault::Bad("a column has fewer rows than its group"));
-            };
-            self.rest = pages.rest();
-            if page.dictionary {
-                self.dictionary = page.body;
-                self.starts.clear();
-                let mut at = 0;
-                while at < self.dictionary.len() {
-                    self.starts.push(sane(u32::try_from(at).ok())?);
-                    sane(text_at(&self.dictionary, &mut at))?;
-                }
-                continue;
-            }
-            if page.rows > super::rows::MAX_ROWS {
-                return Err(Fault::Bad("a column has more rows than its group"));
-            }
-            self.known.clear();
-            self.row = 0;
-            self.at = 0;
-            let present = if self.kind.optional {
-                levels(&page, &mut self.known)?
-            } else {
-                self.known.resize(page.rows, true);
-                page.rows
-            };
-            self.ids = None;
-            if matches!(page.encoding, PLAIN_DICTIONARY | RLE_DICTIONARY) {
-                let mut ids = Vec::new();
-                let (&width, body) = page.body.split_first().unwrap_or((&1, &[]));
-                sane(hybrid(body, width, present, &mut ids))?;
-                self.ids = Some(ids.into_iter());
-            } else if page.encoding != PLAIN {
-                return Err(Fault::Bad("a column is encoded in a way that is not read here"));
-            }
-            self.body = page.body;
+            let at = self.rest;
+            self.load_page(file).inspect_err(|_| self.rest = at)?;
         }
         let there = self.known.get(self.row).is_some_and(|&k| k);
         self.row += 1;
@@ -444,7 +454,9 @@ impl Texts {
         if self.ids.is_some() {
             self.repeated += text.len();
             if self.repeated > MAX_REPEATED {
-                return Err(Fault::Bad("its texts, repeated so often, are more than a row group may hold"));
+                return Err(Fault::Unsupported(
+                    "its texts, repeated so often, are more than a row group may hold",
+                ));
             }
         }
         Ok(Some(text.to_vec()))
@@ -479,6 +491,6 @@ mod tests {
         for _ in 1..rows {
             assert_eq!(texts.next(&file).ok().flatten().map(|text| text.len()), Some(LEN));
         }
-        assert!(matches!(texts.next(&file), Err(Fault::Bad(_))));
+        assert!(matches!(texts.next(&file), Err(Fault::Unsupported(_))));
     }
 }

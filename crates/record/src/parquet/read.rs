@@ -1,10 +1,10 @@
 //! Reading back what was written here.
 
 use super::chunk::{Fault, MAX_PAGE};
-use super::footer::{Footer, GroupAt, IDLE};
+use super::footer::{Footer, GroupAt, IDLE, ITEMS};
 use super::rows::Group;
 use super::{Bare, KEY_CRC, KEY_HEADER, KEY_ITEMS, hex};
-use crate::rec::{MAX_REGIONS, Notes};
+use crate::rec::{MAX_REGIONS, Notes, Undecoded};
 use crate::{Error, Format, Header, Item, ItemReader, Warning};
 use isotherm_damon::{AddrRange, Snapshot, TargetId, TargetSnapshot};
 use std::fs::File;
@@ -39,8 +39,10 @@ pub(crate) struct Reader {
     item: Item,
     last_ns: u64,
     unknown: u64,
+    /// Changes of mappings whose beginning was lost.
+    orphans: u64,
     ended: bool,
-    /// Damage since the last snapshot, not told yet.
+    /// Damage since the last snapshot, not reported yet.
     damage: Option<Damage>,
     /// The next snapshot may lack regions, which stood in a damaged group.
     broken: bool,
@@ -50,7 +52,7 @@ pub(crate) struct Reader {
     more_warnings: u64,
 }
 
-/// Most stretches of damage that are told one by one.
+/// Most stretches of damage that are reported one by one.
 const MAX_WARNINGS: usize = 64;
 
 /// Groups that cannot be read, one behind another.
@@ -149,6 +151,7 @@ impl Reader {
             item: Item::Header(Header::default()),
             last_ns: 0,
             unknown: 0,
+            orphans: 0,
             ended: false,
             damage: None,
             broken: false,
@@ -171,6 +174,10 @@ impl Reader {
                         let (group, damage) = Group::load(&self.file, &self.footer, &at)?;
                         (self.group, self.row, self.row_text) = (group, 0, false);
                         if let Some(why) = damage {
+                            // What is whole ends the damage before it.
+                            if self.footer.is_ours && self.building.is_some() {
+                                self.report_damage(Some(self.snapshot.start_ns));
+                            }
                             self.lost(&at, why);
                         }
                         if self.group.rows == 0 {
@@ -250,7 +257,7 @@ impl Reader {
             return Ok(false);
         }
         let Some(texts) = &mut self.group.texts else { return Ok(false) };
-        match texts.next(&self.file) {
+        match texts.next(&self.file).map_err(|fault| fault.of(&self.footer)) {
             Ok(Some(text)) => {
                 (self.text, self.at) = (text, 0);
                 Ok(true)
@@ -267,7 +274,7 @@ impl Reader {
     /// Takes the texts of a group that has no rows.
     fn lone_texts(&mut self) -> Result<(), Fault> {
         let Some(texts) = &self.group.texts else { return Ok(()) };
-        match texts.lone(&self.file) {
+        match texts.lone(&self.file).map_err(|fault| fault.of(&self.footer)) {
             Ok(text) => (self.text, self.at) = (text, 0),
             Err(Fault::Bad(_)) => self.lost_texts(),
             Err(fault) => return Err(fault),
@@ -277,13 +284,16 @@ impl Reader {
 
     /// A group cannot be read.
     fn lost(&mut self, at: &GroupAt, why: &'static str) {
-        let chunks = || at.chunks.iter().filter(|chunk| chunk.len > 0);
+        // Of texts it is reported apart, if they are damaged too.
+        let numbers = at.chunks.iter().enumerate().filter(|(column, _)| *column != ITEMS);
+        let chunks = || numbers.clone().map(|(_, chunk)| chunk).filter(|chunk| chunk.len > 0);
         let start = chunks().map(|chunk| chunk.offset).min().unwrap_or(0);
         let end = chunks().map(|chunk| chunk.offset.saturating_add(chunk.len)).max().unwrap_or(start);
         match &mut self.damage {
             Some(damage) => damage.range.end = damage.range.end.max(end),
             None => {
-                let from_ns = if self.building.is_some() { self.snapshot.end_ns } else { self.last_ns };
+                let is_whole = self.footer.is_ours && self.building.is_some();
+                let from_ns = if is_whole { self.snapshot.end_ns } else { self.last_ns };
                 self.damage = Some(Damage { range: AddrRange::new(start, end), why, from_ns });
             }
         }
@@ -297,8 +307,9 @@ impl Reader {
     /// Neither can the other items of the group at hand, beyond those that were read.
     fn lost_texts(&mut self) {
         if let Some(texts) = self.group.texts.take() {
-            let rest = texts.rest();
-            self.warn(Warning::Damaged { offset: rest.offset, lost_bytes: rest.len, from_ns: 0, to_ns: 0 });
+            let unread = texts.unread();
+            let (offset, lost_bytes) = (unread.offset, unread.len);
+            self.warn(Warning::Damaged { offset, lost_bytes, from_ns: 0, to_ns: 0 });
         }
     }
 
@@ -310,8 +321,8 @@ impl Reader {
         }
     }
 
-    /// Tells of damage: up to the snapshot that begins then, if one came.
-    fn tell_damage(&mut self, next_ns: Option<u64>) {
+    /// Reports damage: up to the snapshot that begins then, if one came.
+    fn report_damage(&mut self, next_ns: Option<u64>) {
         let Some(Damage { range, why, from_ns }) = self.damage.take() else { return };
         let (offset, lost_bytes, last_ns) = (range.start, range.size(), self.last_ns);
         self.warn(match next_ns {
@@ -325,9 +336,9 @@ impl Reader {
     /// Completes the snapshot that was put together.
     fn built(&mut self) -> Result<Step, Fault> {
         self.building = None;
-        // What was lost behind it is told with the next one.
+        // What was lost behind it is reported with the next one.
         if !self.group.damaged {
-            self.tell_damage(Some(self.snapshot.start_ns));
+            self.report_damage(Some(self.snapshot.start_ns));
         }
         if !self.bare.is_empty() {
             let mut with = self.snapshot.targets.drain(..);
@@ -386,12 +397,13 @@ impl Reader {
                 return Ok(Some(Step::Item));
             }
             let kind = std::str::from_utf8(kind).ok().and_then(|kind| kind.parse().ok());
-            match kind.and_then(|kind| self.notes.decode(kind, json)) {
-                Some(item) => {
+            match kind.map(|kind| self.notes.decode(kind, json)) {
+                Some(Ok(item)) => {
                     self.item = item;
                     return Ok(Some(Step::Item));
                 }
-                None => self.unknown += 1,
+                Some(Err(Undecoded::Orphan)) => self.orphans += 1,
+                Some(Err(Undecoded::Unknown)) | None => self.unknown += 1,
             }
         }
         Ok(None)
@@ -417,12 +429,13 @@ impl ItemReader for Reader {
             Err(Fault::Io(e)) => Err(Error::io("read", &self.name, e)),
             step => {
                 self.ended = true;
-                self.tell_damage(None);
-                if let Err(Fault::Bad(why)) = step {
+                self.report_damage(None);
+                if let Err(Fault::Bad(why) | Fault::Unsupported(why)) = step {
                     self.warnings.push(Warning::Stopped { why: why.to_owned(), last_ns: self.last_ns });
                 }
                 for (count, what) in [
                     (self.unknown, "items of a kind this version does not know"),
+                    (self.orphans, "changes of mappings that rest on a lost part"),
                     (self.more_warnings, "further stretches of damage"),
                 ] {
                     if count > 0 {

@@ -5,7 +5,6 @@ use super::footer::{COLUMNS, Footer, GroupAt, IDLE, ITEMS, SAMPLE_NS};
 use crate::rec::MAX_REGIONS;
 use isotherm_damon::{AddrRange, RegionSnapshot};
 use std::fs::File;
-use std::io;
 
 /// Most rows of a group that is read: a snapshot of the largest size behind a group that is nearly full.
 pub(super) const MAX_ROWS: usize = MAX_REGIONS + 2 * super::GROUP_ROWS;
@@ -29,26 +28,23 @@ impl Group {
         file: &File,
         footer: &Footer,
         at: &GroupAt,
-    ) -> Result<(Self, Option<&'static str>), io::Error> {
-        let texts = match Texts::new(at.chunks[ITEMS], footer.kind(ITEMS)) {
-            Ok(texts) => Some(texts),
-            Err(Fault::Io(e)) => return Err(e),
-            Err(Fault::Bad(_)) => None,
-        };
-        match Self::numbers(file, footer, at) {
+    ) -> Result<(Self, Option<&'static str>), Fault> {
+        let texts = Some(Texts::new(at.chunks[ITEMS], footer.kind(ITEMS))?);
+        match Self::numbers(file, footer, at).map_err(|fault| fault.of(footer)) {
             Ok(group) => Ok((Self { texts, ..group }, None)),
-            Err(Fault::Io(e)) => Err(e),
             Err(Fault::Bad(why)) => {
                 let rows = usize::try_from(at.rows).unwrap_or(MAX_ROWS).min(MAX_ROWS);
                 Ok((Self { rows, damaged: true, texts, ..Self::default() }, Some(why)))
             }
+            Err(fault) => Err(fault),
         }
     }
 
     /// The columns of numbers.
     fn numbers(file: &File, footer: &Footer, at: &GroupAt) -> Result<Self, Fault> {
         let rows = usize::try_from(at.rows).ok().filter(|&rows| rows <= MAX_ROWS);
-        let rows = rows.ok_or(Fault::Bad("a row group has more rows than those that are written here"))?;
+        let rows =
+            rows.ok_or(Fault::Unsupported("a row group has more rows than those that are written here"))?;
         let mut group = Self { rows, ..Self::default() };
         if rows == 0 {
             return Ok(group);
@@ -90,6 +86,16 @@ impl Group {
                 .map_or(RegionSnapshot::COUNTED, |n| u32::try_from(n).unwrap_or(RegionSnapshot::COUNTED)),
             resident: self.known(12, row),
             idle_bp: ((idle * 10_000.0).round() as u16).min(9999),
+        }
+    }
+}
+
+impl Fault {
+    /// What cannot be read of a file that was written here is damaged: the headers of pages have no checksum.
+    pub(super) fn of(self, footer: &Footer) -> Self {
+        match self {
+            Self::Unsupported(why) if footer.is_ours => Self::Bad(why),
+            fault => fault,
         }
     }
 }

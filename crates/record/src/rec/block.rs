@@ -237,6 +237,8 @@ pub(super) struct Header {
     pub(super) payload_len: usize,
     pub(super) raw_len: usize,
     payload_crc: u32,
+    /// Of header and summary, and so of the payload's checksum: of the whole block.
+    pub(super) checksum: u32,
 }
 
 /// What stands at a place that may be a block's first byte.
@@ -269,7 +271,8 @@ impl Header {
         let mut crc = crc32fast::Hasher::new();
         crc.update(bytes.get(..24)?);
         crc.update(summary);
-        if u32_at(bytes, 24)? != crc.finalize() {
+        let checksum = crc.finalize();
+        if u32_at(bytes, 24)? != checksum {
             return None;
         }
         let known = bytes[4] == ITEMS;
@@ -286,6 +289,7 @@ impl Header {
             payload_len,
             raw_len,
             payload_crc: u32_at(bytes, 20)?,
+            checksum,
         })
     }
 

@@ -44,13 +44,23 @@ impl Notes {
         text(item, &mut self.0)
     }
 
-    /// `None` when it is not known, rests on an item that was not decoded, or is of more mappings than are kept.
-    pub(crate) fn decode(&mut self, kind: u64, json: &[u8]) -> Option<Item> {
+    /// The item, or why there is none.
+    pub(crate) fn decode(&mut self, kind: u64, json: &[u8]) -> Result<Item, Undecoded> {
         match decode(kind, json, &mut self.0) {
-            Step::Other(item) | Step::Crowded(Some(item)) => Some(*item),
-            _ => None,
+            Step::Other(item) | Step::Crowded(Some(item)) => Ok(*item),
+            Step::Orphan => Err(Undecoded::Orphan),
+            _ => Err(Undecoded::Unknown),
         }
     }
+}
+
+/// Why there is no item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Undecoded {
+    /// It is not known, or of more mappings than are kept.
+    Unknown,
+    /// It rests on one that was not decoded.
+    Orphan,
 }
 
 fn text(item: &Item, known: &mut Known) -> serde_json::Result<(u64, Vec<u8>)> {

@@ -88,7 +88,7 @@ mod writer;
 pub(crate) use ahead::Ahead;
 pub(crate) use block::MAGIC;
 pub use block::{Summary, TargetSummary};
-pub(crate) use items::Notes;
+pub(crate) use items::{Notes, Undecoded};
 pub use reader::Reader;
 pub use scan::{Scan, scan_summaries, version_of};
 pub use writer::Writer;

@@ -1,60 +1,65 @@
-//! Which of a file's blocks were read, by their numbers: a file that was put together from pieces may lack some, or have some twice.
+//! Which of a file's blocks were read, by their numbers: a file that was put together from pieces may lack some, have some twice, or
+//! hold several recordings, each of which counts from 0.
 
-/// Most stretches of numbers that are kept apart. A file as it was written has one.
-const MOST: usize = 1 << 12;
+/// Blocks that are remembered, 4 bytes each: of a recording with a block a second those of twelve days.
+const MOST: usize = 1 << 20;
 
 /// What the number of a block says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// It follows the one before.
+    /// Nothing is missing before it.
     Next,
-    /// So many before it are not there.
+    /// So many that were not read come before it.
     After(u32),
     /// It was read before.
     Again,
     /// Later ones were read before it.
     Late,
+    /// Another block of this number was read: this one is of another recording.
+    Another,
 }
 
 /// The numbers of the blocks that were read.
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
-    /// First and last of each stretch: sorted, apart.
-    read: Vec<(u32, u32)>,
+    /// Checksum of the block of each number, its lowest bit set; 0: none was read.
+    read: Vec<u32>,
     next: u32,
 }
 
 impl Numbers {
-    /// What the number of the next block says, which is noted.
-    pub(super) fn take(&mut self, number: u32) -> Place {
-        let at = self.read.partition_point(|&(_, last)| last < number);
-        if self.read.get(at).is_some_and(|&(first, _)| first <= number) {
-            return Place::Again;
+    /// What the number of the next block says, whose checksum that is. It is noted, [`Place::Another`] as the first of its recording.
+    pub(super) fn take(&mut self, number: u32, checksum: u32) -> Place {
+        let mark = checksum | 1;
+        let place = match self.at(number) {
+            0 if number < self.next => Place::Late,
+            0 if number == self.next => Place::Next,
+            0 => Place::After(number - self.next),
+            same if same == mark => return Place::Again,
+            _ => {
+                self.begin(number);
+                Place::Another
+            }
+        };
+        let at = number as usize;
+        if at < MOST {
+            if self.read.len() <= at {
+                self.read.resize(at + 1, 0);
+            }
+            self.read[at] = mark;
         }
-        self.note(at, number);
-        let next = std::mem::replace(&mut self.next, number.wrapping_add(1));
-        match number.checked_sub(next) {
-            Some(0) => Place::Next,
-            Some(missing) => Place::After(missing),
-            None => Place::Late,
-        }
+        self.next = self.next.max(number.saturating_add(1));
+        place
     }
 
-    /// Notes a number that lies before the stretch `at`, and behind all before that.
-    fn note(&mut self, at: usize, number: u32) {
-        let follows = at.checked_sub(1).filter(|&i| self.read[i].1.checked_add(1) == Some(number));
-        let leads = self.read.get(at).is_some_and(|&(first, _)| number.checked_add(1) == Some(first));
-        match (follows, leads) {
-            (Some(before), true) => {
-                self.read[before].1 = self.read[at].1;
-                self.read.remove(at);
-            }
-            (Some(before), false) => self.read[before].1 = number,
-            (None, true) => self.read[at].0 = number,
-            // What then comes again is read again.
-            (None, false) if self.read.len() == MOST => {}
-            (None, false) => self.read.insert(at, (number, number)),
-        }
+    /// Blocks of another recording follow, from this number on.
+    pub(super) fn begin(&mut self, number: u32) {
+        self.read.clear();
+        self.next = number;
+    }
+
+    fn at(&self, number: u32) -> u32 {
+        self.read.get(number as usize).copied().unwrap_or(0)
     }
 }
 
@@ -62,33 +67,44 @@ impl Numbers {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::collections::BTreeSet;
+    use std::collections::BTreeMap;
 
     proptest! {
         #[test]
-        fn what_comes_again_is_known(list in proptest::collection::vec(0_u32..40, 0..80)) {
-            let (mut numbers, mut naive, mut next) = (Numbers::default(), BTreeSet::new(), 0);
-            for number in list {
-                let expected = match naive.insert(number) {
-                    false => Place::Again,
-                    true if number == next => Place::Next,
-                    true if number > next => Place::After(number - next),
-                    true => Place::Late,
+        fn what_comes_again_or_late_or_of_another_is_known(
+            list in proptest::collection::vec((0_u32..30, 0_u32..2), 0..80),
+        ) {
+            let (mut numbers, mut naive) = (Numbers::default(), BTreeMap::new());
+            // Up to where numbers were met with, or missed.
+            let mut known = 0;
+            for (number, checksum) in list {
+                let checksum = checksum * 2;
+                let expected = match naive.get(&number) {
+                    Some(same) if *same == checksum => Place::Again,
+                    Some(_) => {
+                        (naive, known) = (BTreeMap::new(), number);
+                        Place::Another
+                    }
+                    None if number < known => Place::Late,
+                    None if number == known => Place::Next,
+                    None => Place::After(number - known),
                 };
                 if expected != Place::Again {
-                    next = number + 1;
+                    naive.insert(number, checksum);
+                    known = known.max(number + 1);
                 }
-                prop_assert_eq!(numbers.take(number), expected);
+                prop_assert_eq!(numbers.take(number, checksum), expected);
             }
         }
     }
 
     #[test]
-    fn the_last_number_there_is_follows_the_one_before() {
+    fn what_is_not_remembered_is_read() {
         let mut numbers = Numbers::default();
-        assert_eq!(numbers.take(u32::MAX - 1), Place::After(u32::MAX - 1));
-        assert_eq!(numbers.take(u32::MAX), Place::Next);
-        assert_eq!(numbers.take(u32::MAX), Place::Again);
-        assert_eq!(numbers.take(0), Place::Next);
+        let far = MOST as u32 + 5;
+        assert_eq!(numbers.take(far, 2), Place::After(far));
+        assert_eq!(numbers.take(far, 2), Place::Late);
+        assert_eq!(numbers.take(u32::MAX, 2), Place::After(u32::MAX - far - 1));
+        assert!(numbers.read.is_empty());
     }
 }

@@ -7,6 +7,7 @@ use super::numbers::{Numbers, Place};
 use crate::{Error, Format, Header, Item, ItemReader, Warning};
 use isotherm_damon::Snapshot;
 use std::io::{self, Read};
+use std::ops::Range;
 
 /// Most warnings kept; a file with more stretches of damage than that is only counted on.
 const MAX_WARNINGS: usize = 64;
@@ -161,6 +162,17 @@ pub(super) struct Blocks<R: Read> {
     base: u64,
     eof: bool,
     numbers: Numbers,
+    last_number: Option<u32>,
+    /// Where a preamble stands that no block followed yet.
+    preamble: Option<u64>,
+    /// Where the first recording behind another begins, and how many there are.
+    joints: Option<(u64, u64)>,
+    /// One of the recordings before the last had no end.
+    was_cut: bool,
+    /// Numbers that were reported as missing, and in which warning.
+    holes: Vec<(Range<u32>, usize)>,
+    /// Damage was reported since the last block that was read.
+    is_reported: bool,
     /// Something is missing before the block at hand.
     gap: bool,
     /// Where damage began that is not reported yet.
@@ -197,6 +209,12 @@ impl<R: Read> Blocks<R> {
             base: 0,
             eof: false,
             numbers: Numbers::default(),
+            last_number: None,
+            preamble: None,
+            joints: None,
+            was_cut: false,
+            holes: Vec::new(),
+            is_reported: false,
             gap: true,
             damage: None,
             in_vain: 0,
@@ -249,7 +267,7 @@ impl<R: Read> Blocks<R> {
                     }
                 }
                 _ if self.rest().is_empty() => return Ok(None),
-                Parsed::NoBlock(_) if self.damage.is_none() && self.another_begins() => {}
+                Parsed::NoBlock(_) if self.pass_preamble() => {}
                 Parsed::NoBlock(looked_at) => self.resynchronise(looked_at)?,
                 Parsed::NeedsBytes(_) => self.resynchronise(0)?,
             }
@@ -272,31 +290,43 @@ impl<R: Read> Blocks<R> {
         self.raw_len = header.raw_len;
 
         let here = self.base + self.at as u64;
-        let to_ns = header.summary.first_ns;
-        let place = self.numbers.take(header.sequence);
-        match (self.damage.take(), place) {
-            (Some(offset), _) => self.report_damage(offset, here - offset, to_ns),
-            // Whole blocks are gone without a trace but in the numbering.
-            (None, Place::After(parts)) => {
-                let from_ns = self.last_ns;
-                self.gap = true;
-                self.warn(Warning::Missing { offset: here, parts: u64::from(parts), from_ns, to_ns });
-            }
-            (None, _) => {}
+        let (number, to_ns) = (header.sequence, header.summary.first_ns);
+        let mut place = self.numbers.take(number, header.checksum);
+        if self.preamble.take().is_some() && !matches!(place, Place::Again | Place::Another) {
+            self.numbers.begin(0);
+            self.numbers.take(number, header.checksum);
+            place = Place::Another;
         }
+        if let Some(offset) = self.damage.take() {
+            self.report_damage(offset, here - offset, if place == Place::Another { 0 } else { to_ns });
+            self.is_reported = true;
+        }
+        // What damage took is not missing once more.
+        let is_reported = self.is_reported;
+        self.is_reported &= place == Place::Again;
         match place {
-            Place::Next | Place::After(_) => {}
             // Counted twice, it would be more than there was.
             Place::Again => {
                 self.again += 1;
                 self.at += len;
                 return Ok(None);
             }
+            // Whole blocks are gone without a trace but in the numbering.
+            Place::After(blocks) if !is_reported => {
+                if self.warnings.len() < MAX_WARNINGS {
+                    self.holes.push((number - blocks..number, self.warnings.len()));
+                }
+                let from_ns = self.last_ns;
+                self.warn(Warning::Missing { offset: here, blocks: u64::from(blocks), from_ns, to_ns });
+            }
+            Place::Next | Place::After(_) => {}
             Place::Late => {
                 self.late += 1;
-                self.gap = true;
+                self.is_not_missing(number);
             }
+            Place::Another => self.another_begins(here),
         }
+        self.gap |= self.last_number.replace(number).is_none_or(|last| last.wrapping_add(1) != number);
         self.at += len;
         if !header.known {
             self.gap = true;
@@ -306,25 +336,38 @@ impl<R: Read> Blocks<R> {
         Ok(Some(header.summary))
     }
 
-    /// Whether another recording begins here, as in a file that was put together from two: the blocks of each have numbers of
-    /// their own.
-    fn another_begins(&mut self) -> bool {
+    /// Passes over a preamble, if one stands here: another recording may begin, or the same one again.
+    fn pass_preamble(&mut self) -> bool {
         let is_preamble =
             |head: &[u8; PREAMBLE_LEN]| matches!(block::read_preamble(head), Preamble::Readable);
         if !self.rest().first_chunk().is_some_and(is_preamble) {
             return false;
         }
-        let offset = self.base + self.at as u64;
-        if offset > 0 {
-            let what = format!(
-                "another recording begins at byte {offset}; it is read on as if it were the same one"
-            );
-            self.warn(Warning::Assumed { what });
+        let here = self.base + self.at as u64;
+        if let Some(offset) = self.damage.take() {
+            self.report_damage(offset, here - offset, 0);
+            self.is_reported = true;
         }
+        self.preamble = Some(here);
         self.at += PREAMBLE_LEN;
-        self.numbers = Numbers::default();
-        self.gap = true;
         true
+    }
+
+    /// From `offset` on the blocks are those of another recording.
+    fn another_begins(&mut self, offset: u64) {
+        let (first, count) = self.joints.unwrap_or((offset, 0));
+        self.joints = Some((first, count + 1));
+        self.was_cut |= !std::mem::take(&mut self.finished);
+        self.holes.clear();
+        self.gap = true;
+    }
+
+    /// A block that was reported as missing is there.
+    fn is_not_missing(&mut self, number: u32) {
+        let hole = self.holes.iter().find(|(numbers, _)| numbers.contains(&number));
+        if let Some(Warning::Missing { blocks, .. }) = hole.and_then(|(_, at)| self.warnings.get_mut(*at)) {
+            *blocks -= 1;
+        }
     }
 
     /// Moves on by at least a byte, to where a block may begin. `looked_at`: bytes that were read in vain from here on.
@@ -337,7 +380,7 @@ impl<R: Read> Blocks<R> {
         let made_to_harm = self.in_vain / IN_VAIN > here + MAX_PAYLOAD as u64;
         self.at += if made_to_harm { looked_at.max(1) } else { 1 };
         loop {
-            match self.rest().iter().position(|&b| b == block::SYNC[0]) {
+            match self.rest().iter().position(|&b| b == block::SYNC[0] || b == block::MAGIC[0]) {
                 Some(skip) => {
                     self.at += skip;
                     return Ok(());
@@ -387,6 +430,18 @@ impl<R: Read> Blocks<R> {
                 self.warnings.push(Warning::Skipped { count, what });
             }
         }
+        self.warnings.retain(|warning| !matches!(warning, Warning::Missing { blocks: 0, .. }));
+        if let Some((offset, count)) = self.joints.take() {
+            let what = match count {
+                1 => format!(
+                    "another recording begins at byte {offset}; it is read on as if it were the same one"
+                ),
+                _ => format!(
+                    "{count} other recordings follow, from byte {offset} on; they are read as if they were the same one"
+                ),
+            };
+            self.warnings.push(Warning::Assumed { what });
+        }
         if std::mem::take(&mut self.late) > 0 {
             let what =
                 "its blocks are not in the order in which they were written; they are read as they stand";
@@ -396,7 +451,7 @@ impl<R: Read> Blocks<R> {
         if let Some(offset) = self.damage.take() {
             let lost_bytes = self.base + self.buffer.len() as u64 - offset;
             self.warnings.push(Warning::Truncated { offset, lost_bytes, last_ns });
-        } else if !self.finished {
+        } else if !self.finished || self.was_cut {
             self.warnings.push(Warning::Unfinished { last_ns });
         }
     }

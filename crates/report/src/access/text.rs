@@ -194,16 +194,14 @@ impl Columns {
     }
 }
 
-/// Columns of a sum and its words.
-const SUM: usize = 90;
-
 fn write_totals(totals: &Totals, ceiling_hz: f64, width: usize, out: &mut impl Write) -> io::Result<()> {
     let there = totals.bytes.saturating_sub(totals.absent_bytes).max(1) as f64;
     let all = if totals.absent_bytes > 0 { "of what is there" } else { "of all" };
     let mut line = |what: &str, bytes: u64, second: &str, rest: &str| {
         let size = format_size(bytes);
-        if width >= SUM {
-            return writeln!(out, "{what:>29}  {size:>10} {second:>9} {rest}");
+        let line = format!("{what:>29}  {size:>10} {second:>9} {rest}");
+        if crate::columns::width(&line) <= width {
+            return writeln!(out, "{line}");
         }
         let second = if second.is_empty() { String::new() } else { format!("{second} ") };
         let lines = wrapped(&format!("{what}: {size}, {second}{rest}"), width - 4);

@@ -19,6 +19,7 @@ mod tests;
 pub use grid::Canvas;
 pub use page::SIGNATURE;
 
+use crate::before_end::GaveUp;
 use crate::columns::elided;
 use crate::heatmap::Scale;
 use crate::holdings::Holdings;
@@ -49,6 +50,8 @@ pub struct Contents {
     pub trend: TrendReport,
     /// What processes and mappings hold at the end.
     pub holdings: Holdings,
+    /// Of whom that is how things stood before they gave up their memory and ended ([`WithoutEnds`](crate::WithoutEnds)).
+    pub gave_up: Vec<GaveUp>,
     /// Command that draws heatmaps of the same recording, as a shell takes it; areas, times and names of files are added.
     /// The page gives it to people who want more detail than the page has.
     pub command: String,

@@ -4,6 +4,7 @@ use super::grid::{Grid, Side};
 use super::page::{Block, Blocks};
 use super::pyramid::{self, Pyramid};
 use super::{Canvas, Contents, code, grid};
+use crate::before_end::{self, GaveUp};
 use crate::colour::{self, Colour};
 use crate::columns::elided as within;
 use crate::holdings::{Figures, Holdings, MappingHoldings, ProcessHoldings};
@@ -105,7 +106,8 @@ impl Model {
     ) -> io::Result<Self> {
         let origin_ns = canvas.provenance.origin_ns();
         let trend = blocks.push(&packed(&trend(&contents.trend, &canvas.time))?);
-        let holdings = blocks.push(&packed(&HoldingsModel::new(&contents.holdings, origin_ns))?);
+        let holdings =
+            blocks.push(&packed(&HoldingsModel::new(&contents.holdings, &contents.gave_up, origin_ns))?);
         let areas = canvas.grids.iter().zip(heights);
         Ok(Self {
             start_ns: since(canvas.time.start, origin_ns),
@@ -241,7 +243,7 @@ struct MappingModel {
 }
 
 impl HoldingsModel {
-    pub fn new(holdings: &Holdings, origin_ns: u64) -> Self {
+    pub fn new(holdings: &Holdings, gave_up: &[GaveUp], origin_ns: u64) -> Self {
         let size = |f: &Figures| (f.longest_working_set(), f.resident, f.mapped);
         let nr = holdings.processes().len();
         let each = (MAX_MAPPINGS / nr.clamp(1, MAX_PROCESSES)).clamp(8, 512);
@@ -260,6 +262,10 @@ impl HoldingsModel {
         let left_out = forgotten + all.len().saturating_sub(MAX_PROCESSES) as u64;
         all.truncate(MAX_PROCESSES);
         let cut = all.iter().any(|(_, cut)| *cut);
+        let listed = |target| all.iter().map(|(p, _)| p).find(|p| p.target == target);
+        let gave_up: Vec<_> = gave_up.iter().filter(|of| listed(of.target).is_some()).copied().collect();
+        let name = |target| listed(target).map(|p| format!("{} {}", within(&p.name, MAX_NAME), p.pid));
+        let gave_up = before_end::remark(&gave_up, origin_ns, |target| name(target).unwrap_or_default());
         let process = |(p, _): (ProcessHoldings, bool)| {
             let mapping = |m: MappingHoldings| MappingModel {
                 name: within(&m.name, MAX_NAME),
@@ -287,6 +293,7 @@ impl HoldingsModel {
         if cut {
             remark.push(format!("Of each process the {each} mappings are listed that were used most."));
         }
+        remark.extend(gave_up.map(|words| format!("{words}.")));
         Self {
             time_ns: since(holdings.now_ns(), origin_ns),
             remark: remark.join(" "),

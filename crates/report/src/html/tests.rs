@@ -41,7 +41,14 @@ fn contents(snapshots: &[Snapshot], max_bytes: u64) -> Contents {
         holdings.snapshot(snapshot);
     }
     let command = "isotherm report heatmap -i a.rec".to_owned();
-    Contents { title: String::new(), trend: trend.finish(), holdings, command, max_bytes }
+    Contents {
+        title: String::new(),
+        trend: trend.finish(),
+        holdings,
+        gave_up: Vec::new(),
+        command,
+        max_bytes,
+    }
 }
 
 fn near(a: f32, b: f64) -> bool {
@@ -197,7 +204,20 @@ fn a_minute_takes_little_more_than_the_program() {
 
 /// What the table of the page is given.
 fn table(holdings: &Holdings) -> serde_json::Value {
-    serde_json::to_value(model::HoldingsModel::new(holdings, 0)).unwrap()
+    serde_json::to_value(model::HoldingsModel::new(holdings, &[], 0)).unwrap()
+}
+
+#[test]
+fn the_page_says_of_whom_memory_is_shown_that_was_given_up() {
+    let mut holdings = Holdings::default();
+    let info = TargetInfo { id: 7, pid: 4711, comm: "perl".to_owned(), ..TargetInfo::default() };
+    holdings.item(&Item::Target(info));
+    let target = TargetSnapshot::new(TargetId(7), vec![region(0, MIB, 20)]);
+    holdings.item(&Item::Snapshot(Snapshot { targets: vec![target], ..snapshot(0, 1, Vec::new()) }));
+    let gave_up = |target| GaveUp { target, time_ns: 3_000_000_000, left: 0.03 };
+    let table = model::HoldingsModel::new(&holdings, &[gave_up(7), gave_up(8)], 1_000_000_000);
+    let remark = serde_json::to_value(table).unwrap()["remark"].clone();
+    assert_eq!(remark, "perl 4711 as of 2.000 s: then it gave up memory, and ended with 3 % of it.");
 }
 
 #[test]
