@@ -163,7 +163,9 @@ fn a_trial_says_what_is_saved_and_what_comes_back() {
     let wrong = ["scheme", "try", "prcl", "-i", "a.rec", "--throughput"];
     run(dir.path(), &[&wrong[..], &["pagout=1M"]].concat()).fails(2, &["no action \"pagout\""]);
     run(dir.path(), &[&wrong[..], &["0"]].concat()).fails(2, &["nothing would ever be done"]);
-    assert!(fs::read_to_string(dir.path().join("t.svg")).unwrap().contains("resident memory kept out"));
+    let picture = fs::read_to_string(dir.path().join("t.svg")).unwrap();
+    assert!(picture.contains("resident memory kept out"));
+    assert!(!picture.contains("in 0 snapshots"), "the title is that of the recording");
     run(dir.path(), &[&sweep[..], &["-o", "t.png"]].concat()).ok();
     assert!(is_png(&dir.path().join("t.png")));
     assert_eq!(fs::read(&record).unwrap(), before);

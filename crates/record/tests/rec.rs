@@ -224,16 +224,20 @@ fn whole_blocks_that_are_missing_are_counted_and_what_comes_again_is_read_once()
     );
 }
 
-/// Another recording than [`small`], of other times.
-fn another() -> Vec<Item> {
+/// The same recording so many hours later.
+fn later(hours: u64) -> Vec<Item> {
+    let by = hours * 3_600_000_000_000;
     let mut items = small();
     for item in &mut items {
         match item {
-            Item::Header(header) => header.started_ns += 3_600_000_000_000,
+            Item::Header(header) => header.started_ns += by,
+            Item::Target(target) => target.time_ns += by,
+            Item::Mappings(mappings) => mappings.time_ns += by,
             Item::Snapshot(snapshot) => {
-                snapshot.start_ns += 3_600_000_000_000;
-                snapshot.end_ns += 3_600_000_000_000;
+                snapshot.start_ns += by;
+                snapshot.end_ns += by;
             }
+            Item::End(end) => end.time_ns += by,
             _ => {}
         }
     }
@@ -243,7 +247,7 @@ fn another() -> Vec<Item> {
 /// However the first one ended: blocks of two recordings have the same numbers, and none of them is taken for the other's.
 #[test]
 fn recordings_behind_each_other_are_all_read() {
-    let (a, b) = (file_of(&small()), file_of(&another()));
+    let (a, b) = (file_of(&small()), file_of(&later(1)));
     let at = borders(&a);
     let begins = |warnings: &[Warning]| {
         let joint = |w: &&Warning| matches!(w, Warning::Assumed { what } if what.starts_with("another recording begins"));
@@ -276,13 +280,44 @@ fn recordings_behind_each_other_are_all_read() {
     assert_eq!(begins(&warnings), 1, "{warnings:?}");
 
     // Many: what is damaged in the last is reported all the same.
-    let mut many: Vec<u8> =
-        (0..100).flat_map(|nth| if nth % 2 == 0 { a.clone() } else { b.clone() }).collect();
+    let mut many: Vec<u8> = (0..100).flat_map(|hours| file_of(&later(hours))).collect();
     let middle = many.len() - b.len() / 2;
     many[middle] ^= 1;
     let (_, warnings) = read(&many);
     let [Warning::Damaged { .. }, Warning::Assumed { what }] = &warnings[..] else { panic!("{warnings:?}") };
     assert!(what.starts_with("99 other recordings follow"), "{what}");
+
+    // Back in time: figures over both would be of nothing.
+    let (read, warnings) = read(&[&b[..], &a].concat());
+    assert!(snapshots(&read) == snapshots(&read_b));
+    let text = format!("at byte {} another recording begins, of an earlier time", b.len() + 16);
+    assert!(
+        matches!(&warnings[..], [Warning::Stopped { why, .. }] if why.starts_with(&text)),
+        "{warnings:?}"
+    );
+}
+
+/// Only what is the beginning of a block was cut; anything else at the end is damage, whatever it was.
+#[test]
+fn damage_at_the_end_is_no_cut() {
+    let items = small();
+    let file = file_of(&items);
+    let at = borders(&file);
+    let last = at[at.len() - 2];
+    for flipped in [last, last + 5, last + 13, last + 30, file.len() - 1] {
+        let mut file = file.clone();
+        file[flipped] ^= 4;
+        let (_, warnings) = read(&file);
+        let lost_bytes = (file.len() - last) as u64;
+        let damage = Warning::Damaged { offset: last as u64, lost_bytes, from_ns: 0, to_ns: 0 };
+        assert_eq!(warnings[0], damage, "byte {flipped} of {}", file.len());
+    }
+    for rubbish in [vec![0; 8192], vec![b'x'; 550]] {
+        let (read, warnings) = read(&[&file[..], &rubbish].concat());
+        let (offset, lost_bytes) = (file.len() as u64, rubbish.len() as u64);
+        assert_eq!(warnings, [Warning::Damaged { offset, lost_bytes, from_ns: 0, to_ns: 0 }]);
+        assert!(read == items);
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@ use crate::report::{PictureFile, PictureKind, print, print_json};
 use isotherm_damon::schemes::Action;
 use isotherm_linux::schemes::pageout_throughput;
 use isotherm_linux::schemes::preflight::{DEFAULT_QUOTA, default_quota};
+use isotherm_record::Item;
 use isotherm_report::Accumulate;
 use isotherm_report::provenance::Provenance;
 use isotherm_report::tradeoff::{self, Point, Tradeoff};
@@ -54,7 +55,10 @@ pub fn run(args: &TryArgs) -> anyhow::Result<ExitCode> {
         let mut sweep =
             Sweep::new(&entries, sweep, &throughputs).map_err(|error| Misuse(error.to_string()))?;
         let ended = recording.read(&mut |item| {
-            provenance.note(item);
+            match item {
+                Item::Snapshot(snapshot) => provenance.snapshot(snapshot),
+                item => provenance.note(item),
+            }
             sweep.item(item);
             Ok(())
         })?;

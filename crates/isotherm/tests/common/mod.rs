@@ -27,11 +27,12 @@ pub const LONG_ENOUGH: &str = "2";
 pub fn isotherm(dir: &Path, args: &[impl AsRef<OsStr>]) -> Command {
     let mut command = Command::new(ISOTHERM);
     command.args(args).current_dir(dir).env_remove("NO_COLOR").env_remove("COLUMNS").stdin(Stdio::null());
-    // Whoever runs the tests under nohup does not mean their programs.
+    // Whoever runs the tests under nohup, or from Python, which ignores the other, does not mean their programs.
     // SAFETY: signal(2) is async-signal-safe, and SIG_DFL a valid disposition.
     unsafe {
         command.pre_exec(|| {
             libc::signal(libc::SIGHUP, libc::SIG_DFL);
+            libc::signal(libc::SIGXFSZ, libc::SIG_DFL);
             Ok(())
         });
     }

@@ -167,6 +167,8 @@ pub(super) struct Blocks<R: Read> {
     preamble: Option<u64>,
     /// Where the first recording behind another begins, and how many there are.
     joints: Option<(u64, u64)>,
+    /// Where one begins of which no block with a time was met yet.
+    begins_at: Option<u64>,
     /// One of the recordings before the last had no end.
     was_cut: bool,
     /// Numbers that were reported as missing, and in which warning.
@@ -177,6 +179,8 @@ pub(super) struct Blocks<R: Read> {
     gap: bool,
     /// Where damage began that is not reported yet.
     damage: Option<u64>,
+    /// It is no block that was cut off.
+    is_wrong: bool,
     /// Bytes looked at that turned out to be no block.
     in_vain: u64,
     /// The block's payload, and what its header says of it.
@@ -212,11 +216,13 @@ impl<R: Read> Blocks<R> {
             last_number: None,
             preamble: None,
             joints: None,
+            begins_at: None,
             was_cut: false,
             holes: Vec::new(),
             is_reported: false,
             gap: true,
             damage: None,
+            is_wrong: false,
             in_vain: 0,
             payload: Vec::new(),
             raw_len: 0,
@@ -268,8 +274,8 @@ impl<R: Read> Blocks<R> {
                 }
                 _ if self.rest().is_empty() => return Ok(None),
                 Parsed::NoBlock(_) if self.pass_preamble() => {}
-                Parsed::NoBlock(looked_at) => self.resynchronise(looked_at)?,
-                Parsed::NeedsBytes(_) => self.resynchronise(0)?,
+                Parsed::NoBlock(looked_at) => self.resynchronise(looked_at, true)?,
+                Parsed::NeedsBytes(_) => self.resynchronise(0, false)?,
             }
         }
     }
@@ -280,9 +286,10 @@ impl<R: Read> Blocks<R> {
         self.fill(len)?;
         self.payload.clear();
         let payload = self.buffer.get(self.at + header.header_len..self.at + len);
+        let is_there = payload.is_some();
         let Some(payload) = payload.filter(|p| header.fits(p)) else {
             let looked_at = len.min(self.rest().len());
-            self.resynchronise(looked_at)?;
+            self.resynchronise(looked_at, is_there)?;
             return Ok(None);
         };
         self.payload.extend_from_slice(payload);
@@ -326,6 +333,13 @@ impl<R: Read> Blocks<R> {
             }
             Place::Another => self.another_begins(here),
         }
+        // Figures over both would be of nothing. A header alone has no time.
+        if let Some(offset) = self.begins_at.filter(|_| to_ns > 0) {
+            self.begins_at = None;
+            if to_ns < self.last_ns {
+                return Ok(self.stop(offset));
+            }
+        }
         self.gap |= self.last_number.replace(number).is_none_or(|last| last.wrapping_add(1) != number);
         self.at += len;
         if !header.known {
@@ -357,9 +371,23 @@ impl<R: Read> Blocks<R> {
     fn another_begins(&mut self, offset: u64) {
         let (first, count) = self.joints.unwrap_or((offset, 0));
         self.joints = Some((first, count + 1));
+        self.begins_at = Some(offset);
         self.was_cut |= !std::mem::take(&mut self.finished);
         self.holes.clear();
         self.gap = true;
+    }
+
+    /// Reads no further: another recording begins, which is of an earlier time.
+    fn stop(&mut self, offset: u64) -> Option<Summary> {
+        let why = format!(
+            "at byte {offset} another recording begins, of an earlier time: reports on several take each as a file of its own"
+        );
+        self.warnings.push(Warning::Stopped { why, last_ns: self.last_ns });
+        // Nothing of it was read but a header.
+        self.joints = self.joints.filter(|(_, count)| *count > 1).map(|(first, count)| (first, count - 1));
+        (self.finished, self.eof) = (true, true);
+        self.buffer.truncate(self.at);
+        None
     }
 
     /// A block that was reported as missing is there.
@@ -370,10 +398,13 @@ impl<R: Read> Blocks<R> {
         }
     }
 
-    /// Moves on by at least a byte, to where a block may begin. `looked_at`: bytes that were read in vain from here on.
-    fn resynchronise(&mut self, looked_at: usize) -> Result<(), Error> {
+    /// Moves on by at least a byte, to where a block may begin. `looked_at`: bytes that were read in vain from here on; `wrong`: they
+    /// are not those with which a block begins that was cut.
+    fn resynchronise(&mut self, looked_at: usize, wrong: bool) -> Result<(), Error> {
         let here = self.base + self.at as u64;
-        self.damage.get_or_insert(here);
+        if self.damage.is_none() {
+            (self.damage, self.is_wrong) = (Some(here), wrong);
+        }
         self.in_vain += looked_at as u64;
         // A block may begin within what was taken for one. But headers that each claim all that follows would have it
         // read as often as there are of them; damage never comes near that.
@@ -450,8 +481,14 @@ impl<R: Read> Blocks<R> {
         let last_ns = self.last_ns;
         if let Some(offset) = self.damage.take() {
             let lost_bytes = self.base + self.buffer.len() as u64 - offset;
-            self.warnings.push(Warning::Truncated { offset, lost_bytes, last_ns });
-        } else if !self.finished || self.was_cut {
+            if self.is_wrong {
+                self.warnings.push(Warning::Damaged { offset, lost_bytes, from_ns: 0, to_ns: 0 });
+            } else {
+                self.warnings.push(Warning::Truncated { offset, lost_bytes, last_ns });
+            }
+        }
+        let is_cut = self.warnings.iter().any(|warning| matches!(warning, Warning::Truncated { .. }));
+        if !is_cut && (!self.finished || self.was_cut) {
             self.warnings.push(Warning::Unfinished { last_ns });
         }
     }

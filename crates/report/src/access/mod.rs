@@ -284,6 +284,14 @@ impl AccessAnalysis {
             });
         }
         report.targets.reverse();
+        if self.options.sort.sorts_groups() {
+            let (sort, descending) = (self.options.sort, self.options.descending);
+            report.targets.sort_by(|a, b| {
+                let order = a.regions.first().zip(b.regions.first()).map(|(a, b)| sort.compare(a, b));
+                let order = order.unwrap_or(std::cmp::Ordering::Equal);
+                if descending { order.reverse() } else { order }
+            });
+        }
         report.provenance = self.provenance;
         report
     }

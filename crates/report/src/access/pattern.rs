@@ -111,9 +111,14 @@ impl SortKey {
         self.sort_by(regions, descending, |region| region);
     }
 
-    /// The same for what holds regions.
-    pub(super) fn sort_by<T>(self, list: &mut [T], descending: bool, of: impl Fn(&T) -> &AccessRegion) {
-        let key = |a: &AccessRegion, b: &AccessRegion| match self {
+    /// Whether groups of regions too come in this order, by the first of each: what is the hottest of all, or the largest, is on top.
+    pub(super) const fn sorts_groups(self) -> bool {
+        matches!(self, Self::Size | Self::Resident | Self::Rate | Self::Age)
+    }
+
+    /// By the key alone.
+    pub(super) fn compare(self, a: &AccessRegion, b: &AccessRegion) -> Ordering {
+        match self {
             Self::Address => a.start.cmp(&b.start),
             Self::Size => a.size.cmp(&b.size),
             Self::Resident => a.resident.cmp(&b.resident),
@@ -121,12 +126,16 @@ impl SortKey {
             Self::Age => a.age_ns.cmp(&b.age_ns),
             Self::Target => Ordering::Equal,
             Self::Mapping => a.mapping.cmp(&b.mapping),
-        };
+        }
+    }
+
+    /// The same for what holds regions.
+    pub(super) fn sort_by<T>(self, list: &mut [T], descending: bool, of: impl Fn(&T) -> &AccessRegion) {
         let turned = |order: Ordering, turn: bool| if turn { order.reverse() } else { order };
         list.sort_by(|a, b| {
             let (a, b) = (of(a), of(b));
             turned(a.target.cmp(&b.target), descending && self == Self::Target)
-                .then(turned(key(a, b), descending))
+                .then(turned(self.compare(a, b), descending))
                 .then(a.start.cmp(&b.start))
         });
     }

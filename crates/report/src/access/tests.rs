@@ -36,6 +36,24 @@ fn a_moment_is_the_snapshot_it_lies_in() {
 }
 
 #[test]
+fn the_group_of_the_hottest_region_comes_first() {
+    let of = |id, rates: [u32; 2]| {
+        let regions = vec![region(0, MIB, rates[0]), region(MIB, 3 * MIB, rates[1])];
+        TargetSnapshot::new(TargetId(id), regions)
+    };
+    let targets = vec![of(1, [3, 1]), of(2, [0, 20]), of(3, [5, 0])];
+    let list = [Snapshot { targets, ..snapshot(0, 1, Vec::new()) }];
+    let order = |sort, descending| -> Vec<u64> {
+        let options = AccessOptions { sort, descending, ..AccessOptions::default() };
+        report(options, &list).targets.iter().map(|group| group.target).collect()
+    };
+    assert_eq!(order(SortKey::Rate, true), [2, 3, 1]);
+    assert_eq!(order(SortKey::Rate, false), [2, 3, 1], "0 Hz, 0 Hz, and 10 Hz");
+    assert_eq!(order(SortKey::Size, true), [1, 2, 3], "all are as large");
+    assert_eq!(order(SortKey::Address, false), [1, 2, 3]);
+}
+
+#[test]
 fn an_aggregate_is_the_mean_over_its_time() {
     let between = Selection::Between(Duration::from_millis(500), Duration::from_millis(2500));
     let report = report(select(between), &stairs(0, 10));

@@ -17,6 +17,7 @@ mod text;
 pub use profile::Profile;
 pub use text::write_text;
 
+use crate::names::printable;
 use crate::provenance::Provenance;
 use crate::units::{counted, format_share, format_time};
 use draft::{all_of, row, unknown_of};
@@ -197,7 +198,8 @@ pub struct DiffReport {
     pub outcome: Outcome,
     /// In words.
     pub verdict: String,
-    /// In which way the two sides were recorded otherwise, in words: what was seen of the same accesses may differ then.
+    /// In which way the two sides are not of the same, or were recorded otherwise, in words: what was seen of the same accesses may
+    /// differ then.
     pub unlike: Option<String>,
 }
 
@@ -233,8 +235,29 @@ fn unlike(a: &[Compared], b: &[Compared]) -> Option<String> {
             }
         }
     }
-    let [a, b] = sides.map(|side| side.join(", "));
-    (!a.is_empty()).then(|| format!("A was recorded with {a}, B with {b}"))
+    let [with_a, with_b] = sides.map(|side| side.join(", "));
+    let recorded = (!with_a.is_empty()).then(|| format!("A was recorded with {with_a}, B with {with_b}"));
+    let said: Vec<String> = other_programs(a, b).into_iter().chain(recorded).collect();
+    (!said.is_empty()).then(|| said.join("; "))
+}
+
+/// That no program of one side is on the other.
+fn other_programs(a: &[Compared], b: &[Compared]) -> Option<String> {
+    /// So many are named.
+    const FEW: usize = 3;
+    let [a, b] = [a, b].map(|side| {
+        let targets = side.iter().flat_map(|one| &one.provenance.targets);
+        targets.map(|target| target.comm.as_str()).filter(|comm| !comm.is_empty()).collect::<BTreeSet<_>>()
+    });
+    if a.is_empty() || b.is_empty() || !a.is_disjoint(&b) {
+        return None;
+    }
+    let named = |programs: BTreeSet<&str>| {
+        let more = programs.len().saturating_sub(FEW);
+        let named = programs.into_iter().take(FEW).map(printable).collect::<Vec<_>>().join(", ");
+        if more > 0 { format!("{named} and {more} more") } else { named }
+    };
+    Some(format!("A is of {}, B of {}, which are other programs", named(a), named(b)))
 }
 
 /// Compares recordings, each with the name of its file. Neither side may be empty.

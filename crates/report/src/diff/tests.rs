@@ -100,6 +100,28 @@ fn a_hot_set_that_grew_by_a_tenth_is_found_and_named() {
 }
 
 #[test]
+fn that_the_sides_are_of_other_programs_is_said() {
+    let of = |programs: &[&str]| {
+        let mut profile = recording(1, 20.0, 1);
+        for (id, comm) in programs.iter().enumerate() {
+            let info = TargetInfo { id: 100 + id as u64, comm: (*comm).to_owned(), ..TargetInfo::default() };
+            profile.note(&Item::Target(info));
+        }
+        profile
+    };
+    // All have the server.
+    assert_eq!(diff(vec![of(&["perl"])], vec![of(&["sleep"])]).unlike, None);
+    let alone = |comm: &str| {
+        let mut profile = Profile::new(Vec::new());
+        profile.note(&Item::Target(TargetInfo { id: 1, comm: comm.to_owned(), ..TargetInfo::default() }));
+        (0..50).for_each(|i| profile.snapshot(&snapshot(i, 1, vec![region(0, 8 * MIB, 20)])));
+        profile
+    };
+    let said = diff(vec![alone("sleep")], vec![alone("perl"), alone("awk")]).unlike.unwrap();
+    assert_eq!(said, "A is of sleep, B of awk, perl, which are other programs");
+}
+
+#[test]
 fn what_got_colder_is_said_also_where_the_working_set_stays() {
     let report = diff(vec![recording(1, 32.0, 15)], vec![recording(2, 32.0, 5)]);
     let heap = report.rows.iter().find(|r| r.mapping == "[heap]").unwrap();
