@@ -73,6 +73,7 @@
 
 mod ahead;
 mod block;
+mod blocks;
 mod decode;
 mod items;
 mod mappings;

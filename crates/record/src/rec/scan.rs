@@ -1,7 +1,7 @@
 //! A cheap first pass over a recording: block headers only.
 
 use super::block::Summary;
-use super::reader::Blocks;
+use super::blocks::Blocks;
 use crate::{Error, Warning};
 use std::collections::HashMap;
 use std::io::Read;
