@@ -14,6 +14,25 @@ use parquet::file::writer::TrackedWrite;
 use parquet::record::Field;
 use std::collections::HashMap;
 use std::fs::File;
+use std::path::{Path, PathBuf};
+
+/// A made-up recording of so many regions.
+fn made_up(dir: &Path, nr_regions: u64) -> PathBuf {
+    let path = dir.join("x.parquet");
+    let mut made_up = Synthetic::new(Shape { nr_regions, ..Shape::default() });
+    let mut writer = create(&path, Format::Parquet).unwrap();
+    while let Some(item) = made_up.next_ref().unwrap() {
+        writer.write(item).unwrap();
+    }
+    writer.finish().unwrap();
+    path
+}
+
+/// The file up to where its end says what it holds.
+fn without_footer(file: &[u8]) -> &[u8] {
+    let at = file.len() - 8;
+    &file[..at - u32::from_le_bytes(file[at..at + 4].try_into().unwrap()) as usize]
+}
 
 #[test]
 fn every_region_is_a_row() {
@@ -133,8 +152,7 @@ fn row_groups_that_share_bytes_are_refused() {
     small().iter().for_each(|item| writer.write(item).unwrap());
     writer.finish().unwrap();
     let file = std::fs::read(&path).unwrap();
-    let footer_len = u32::from_le_bytes(file[file.len() - 8..file.len() - 4].try_into().unwrap()) as usize;
-    let data = &file[..file.len() - 8 - footer_len];
+    let data = without_footer(&file);
     let rewritten = |metadata: ParquetMetaData| {
         let mut bytes = data.to_vec();
         let writer = TrackedWrite::new(&mut bytes);
@@ -171,14 +189,8 @@ fn row_groups_that_share_bytes_are_refused() {
 /// Who filters by time reads only the groups of that time.
 #[test]
 fn a_row_group_is_a_stretch_of_time() {
-    let mut made_up = Synthetic::new(Shape { nr_regions: 500_000, ..Shape::default() });
     let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("x.parquet");
-    let mut writer = create(&path, Format::Parquet).unwrap();
-    while let Some(item) = made_up.next_ref().unwrap() {
-        writer.write(item).unwrap();
-    }
-    writer.finish().unwrap();
+    let path = made_up(dir.path(), 500_000);
     let reader = SerializedFileReader::new(File::open(&path).unwrap()).unwrap();
     let groups = reader.metadata().row_groups();
     assert!((3..=5).contains(&groups.len()), "{}", groups.len());
@@ -388,17 +400,10 @@ fn damage_on_both_sides_of_a_snapshot_is_two_stretches() {
 /// Of a file that another program laid out anew nobody knows where snapshots end, and what is not read here is not damage.
 #[test]
 fn of_copies_only_whole_snapshots_are_read_and_what_is_not_known_ends_reading() {
-    let mut made_up = Synthetic::new(Shape { nr_regions: 300_000, ..Shape::default() });
     let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("x.parquet");
-    let mut writer = create(&path, Format::Parquet).unwrap();
-    while let Some(item) = made_up.next_ref().unwrap() {
-        writer.write(item).unwrap();
-    }
-    writer.finish().unwrap();
+    let path = made_up(dir.path(), 300_000);
     let file = std::fs::read(&path).unwrap();
     let metadata = SerializedFileReader::new(bytes::Bytes::from(file.clone())).unwrap().metadata().clone();
-    let footer_len = u32::from_le_bytes(file[file.len() - 8..file.len() - 4].try_into().unwrap()) as usize;
     let of = metadata.file_metadata();
     let copied = |change: &dyn Fn(&mut Vec<u8>), groups: Vec<RowGroupMetaData>| {
         let of = FileMetaData::new(
@@ -409,7 +414,7 @@ fn of_copies_only_whole_snapshots_are_read_and_what_is_not_known_ends_reading() 
             of.schema_descr_ptr(),
             of.column_orders().cloned(),
         );
-        let mut bytes = file[..file.len() - 8 - footer_len].to_vec();
+        let mut bytes = without_footer(&file).to_vec();
         change(&mut bytes);
         let metadata = ParquetMetaData::new(of, groups);
         ParquetMetaDataWriter::new_with_tracked(TrackedWrite::new(&mut bytes), &metadata).finish().unwrap();
