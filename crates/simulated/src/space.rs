@@ -118,8 +118,10 @@ pub struct Simulated {
     pub swept: Vec<(TargetId, Sweep)>,
     /// Pages of a folio: what is cleared must begin and end where one does.
     pub folio: u64,
-    /// Somebody else clears all Accessed bits that often, in units.
+    /// Somebody else clears Accessed bits that often, in units.
     pub thief: Option<u64>,
+    /// ... of one page in so many, others each time; 1: of all.
+    pub thief_takes: u64,
     /// When he last did, by target.
     stolen: BTreeMap<TargetId, u64>,
     /// What was paged out, by target and page, and when it is accessed next.
@@ -145,6 +147,7 @@ impl Simulated {
             swept: Vec::new(),
             folio: 1,
             thief: None,
+            thief_takes: 1,
             stolen: BTreeMap::new(),
             swapped: BTreeMap::new(),
         }
@@ -197,13 +200,16 @@ impl Simulated {
     /// Clears the bits that the thief cleared since the last look.
     fn steal(&mut self, target: TargetId) {
         let Some(every) = self.thief else { return };
-        let (last, pattern) = (self.now - self.now % every, self.pattern.clone());
+        let (last, pattern, takes) = (self.now - self.now % every, self.pattern.clone(), self.thief_takes);
         if self.stolen.insert(target, last) == Some(last) {
             return;
         }
         for (addr, pages) in self.blocks(target) {
             for (i, (_, young_from)) in pages.iter_mut().enumerate().filter(|(_, page)| page.1 <= last) {
                 let page = (addr + i as u64 * PAGE) & !(pattern.unit - 1);
+                if takes > 1 && hash(page ^ hash(last)) % takes != 0 {
+                    continue;
+                }
                 *young_from = pattern.next(page, last, target.0);
             }
         }

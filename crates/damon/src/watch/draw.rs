@@ -292,9 +292,9 @@ fn border(left: &Part<'_>, right: &Part<'_>, hotter: bool) -> u64 {
     at + u64::from(under.unwrap_or(0)) * PAGE_SIZE
 }
 
-/// Whether seven eighths of either are the other's.
-fn is_same(a: AddrRange, b: AddrRange) -> bool {
-    8 * a.intersection(b).size() >= 7 * a.size().max(b.size())
+/// Whether seven eighths of `part` are the other's.
+fn is_of(part: AddrRange, whole: AddrRange) -> bool {
+    8 * part.intersection(whole).size() >= 7 * part.size()
 }
 
 /// What is remembered of stretches beside their evidence passes to those that lie where they lay.
@@ -316,8 +316,8 @@ fn carry(old: &[Stretch], new: &mut [Stretch], now: u64, tuning: &Tuning) {
         if let Some(before) = old.get(at).filter(|s| s.range == stretch.range) {
             stretch.evidence.luck = before.evidence.luck;
         }
-        // Of few cells each check tells much of all.
-        if let Some(before) = old.get(at).filter(|s| is_same(s.range, stretch.range))
+        // Of few cells each check tells much of all. A part that is accessed about as often is accessed with the rest of it.
+        if let Some(before) = old.get(at).filter(|s| is_of(stretch.range, s.range))
             && stretch.own >= tuning.settled_cells
         {
             stretch.evidence.deepen(&before.evidence, now, tuning);

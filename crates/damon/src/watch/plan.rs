@@ -90,7 +90,8 @@ impl Watch {
             waiting if 8 * waiting < seen => (100 + tuning.checks_share) / 2,
             _ => tuning.checks_share / part,
         };
-        let mut for_checks = (spend * share / 100).max(1);
+        // Where nothing is left looks at what is checked would come too late to tell how hot it is.
+        let mut for_checks = (spend * share).div_ceil(100);
         if crowded {
             // Saved up, as a share may come to less than one.
             self.check_credit =
@@ -101,11 +102,13 @@ impl Watch {
         }
         // Where other windows use up all wake-ups there would never be any, and of hot memory it would not be known how hot it is.
         self.unchecked += 1;
-        let has_wake_ups = !crowded && self.wake_credit + 1 >= needed;
-        if (has_wake_ups || self.unchecked >= tuning.soon) && for_checks > 0 {
+        let is_rich = budget > 0 && available >= tuning.rich.saturating_mul(budget);
+        let has_wake_ups = !crowded && (self.wake_credit + 1 >= needed || is_rich);
+        let is_due = self.unchecked >= tuning.soon;
+        if has_wake_ups && for_checks > 0 || is_due {
             self.unchecked = 0;
             let of_each = if crowded { 1 } else { tuning.checks_unsettled };
-            let (chosen, price) = self.choose_checks(step, for_checks, of_each, waiting, at_once);
+            let (chosen, price) = self.choose_checks(step, for_checks.max(1), of_each, waiting, at_once);
             for_checks = price;
             self.check_credit = self.check_credit.saturating_sub(100 * for_checks);
             self.checking = chosen > 0;
@@ -221,6 +224,8 @@ impl Watch {
                 }
                 false => 1,
             };
+            // What is checked beyond what there is is looked at too late to tell anything.
+            let times = times.min((left / candidate.pages).max(1));
             left = left.saturating_sub(times * candidate.pages);
             for _ in 0..times {
                 self.checks.push((candidate.target, candidate.range));

@@ -157,6 +157,9 @@ table! {
     enough: usize = 4000, without NEVER;
     /// Most wake-ups of an aggregation with checks: for clearing, for windows of 1, 2, 4 and 8 intervals, and at the end.
     round: usize = 6, variants;
+    /// Aggregations' clears that are saved up from which on there are wake-ups for checks in each: what is saved up and not spent tells
+    /// nothing.
+    rich: usize = 8, without NEVER;
     /// Hits that a cell's evidence is worth at most: more make rates steadier and changes slower to show. With 16, the
     /// spread of a rate is a quarter (1/sqrt(16)).
     most_hits: f32 = 16.0, without INFINITE;
