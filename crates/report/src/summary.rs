@@ -3,6 +3,7 @@
 //! Made from the snapshots as they pass by, without reading the file again.
 
 use crate::Accumulate;
+use crate::columns::wrapped;
 use crate::heatmap::{
     AreaChoice, GridSpec, Heatmap, Survey, SurveyOptions, TerminalOptions, write_terminal_body,
 };
@@ -109,10 +110,11 @@ pub fn write_text(summary: &Summary, options: &TerminalOptions, out: &mut impl W
             )?;
         }
     }
+    let columns = options.width.max(40);
+    let mut say = |text: &str| wrapped(text, columns).iter().try_for_each(|line| writeln!(out, "{line}"));
     if !summary.wss.percentiles.is_empty() {
         let value = |p: u8| format_size(summary.wss.percentile(p).unwrap_or(0));
-        writeln!(
-            out,
+        say(&format!(
             "working set ({}): median {}, p25 {}, p75 {}, p95 {}, highest {}",
             Definition::default(),
             value(50),
@@ -120,43 +122,44 @@ pub fn write_text(summary: &Summary, options: &TerminalOptions, out: &mut impl W
             value(75),
             value(95),
             value(100)
-        )?;
-        if let Some(remark) = summary.wss.unknown_remark() {
-            writeln!(out, "{remark}")?;
+        ))?;
+    }
+    if let Some(remark) = summary.wss.unknown_remark() {
+        say(&remark)?;
+    }
+    if let Some(cost) = cost_of(&summary.provenance) {
+        say(&cost)?;
+        if let Some(map) = &summary.provenance.end {
+            say(&format!("ended: {}", crate::names::printable(map)))?;
         }
     }
-    write_cost(&summary.provenance, out)?;
-    for line in summary.provenance.foot_within(options.width.max(40)) {
+    for line in summary.provenance.foot_within(columns) {
         writeln!(out, "{line}")?;
     }
     Ok(())
 }
 
-fn write_cost(provenance: &Provenance, out: &mut impl Write) -> io::Result<()> {
+fn cost_of(provenance: &Provenance) -> Option<String> {
     let cost = &provenance.cost;
-    let Some(share) = cost.cpu_share() else { return Ok(()) };
+    let share = cost.cpu_share()?;
     let seconds = cost.wall_ns as f64 / crate::units::SECOND_NS;
     let a_second = |n: u64| format!("{}/s", significant(n as f64 / seconds, 3));
-    write!(out, "cost of monitoring: {} of a CPU", format_share(share))?;
+    let mut text = format!("cost of monitoring: {} of a CPU", format_share(share));
     if provenance.overhead_limit > 0.0 {
-        write!(out, " (ceiling {})", format_share(provenance.overhead_limit))?;
+        text += &format!(" (ceiling {})", format_share(provenance.overhead_limit));
     }
-    write!(
-        out,
+    text += &format!(
         ", {} checks, at most {} a sampling interval, {} pages cleared",
         a_second(cost.checks),
         cost.max_checks_per_sample,
         a_second(cost.clears)
-    )?;
+    );
     if cost.checks > 0 && cost.full_scan_checks > 0.0 {
         let ratio = cost.full_scan_checks / cost.checks as f64;
-        write!(out, "; a full scan would have needed {} times the checks", significant(ratio.round(), 6))?;
+        text +=
+            &format!("; a full scan would have needed {} times the checks", significant(ratio.round(), 6));
     }
-    writeln!(out)?;
-    if let Some(map) = &provenance.end {
-        writeln!(out, "ended: {}", crate::names::printable(map))?;
-    }
-    Ok(())
+    Some(text)
 }
 
 #[cfg(test)]

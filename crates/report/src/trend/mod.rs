@@ -238,9 +238,20 @@ pub struct TrendAnalysis {
     early: Counted,
     /// Figure of the snapshots that ended last, and the unknown bytes beside it: foreign recordings may hold one snapshot
     /// a target for one moment.
-    pending: Option<(u64, u64, (u64, u64))>,
+    pending: Option<Pending>,
     /// Time that was observed, ns.
     observed_ns: u64,
+}
+
+/// What the snapshots that ended last hold together.
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    start: u64,
+    end: u64,
+    /// The figure, and the unknown bytes beside it.
+    figures: (u64, u64),
+    /// Something was known of some memory.
+    is_known: bool,
 }
 
 /// A figure, and what is unknown beside it.
@@ -250,6 +261,8 @@ struct Counted {
     unknown: Distribution,
     series: Series,
     unknown_series: Series,
+    /// Time in which nothing was known of any memory, ns.
+    unknown_ns: u64,
 }
 
 impl Counted {
@@ -260,11 +273,17 @@ impl Counted {
             unknown: Distribution::default(),
             series: series(),
             unknown_series: series(),
+            unknown_ns: 0,
         }
     }
 
-    fn add(&mut self, (value, unknown): (u64, u64), start: u64, end: u64) {
-        self.distribution.add(value, end - start);
+    fn add(&mut self, Pending { start, end, figures: (value, unknown), is_known }: Pending) {
+        if is_known {
+            self.distribution.add(value, end - start);
+        } else {
+            // No working set of nothing: nobody knows what it was.
+            self.unknown_ns = self.unknown_ns.saturating_add(end - start);
+        }
         self.unknown.add(unknown, end - start);
         self.series.add(value, start, end);
         self.unknown_series.add(unknown, start, end);
@@ -387,14 +406,14 @@ impl TrendAnalysis {
     }
 
     fn flush(&mut self) {
-        if let Some((start, end, figures)) = self.pending.take() {
-            self.observed_ns = self.observed_ns.saturating_add(end - start);
+        if let Some(pending) = self.pending.take() {
+            self.observed_ns = self.observed_ns.saturating_add(pending.end - pending.start);
             let is_early = self
                 .options
                 .measure
                 .window_ns()
                 .is_some_and(|window| window > FIRST_WINDOW_NS && self.observed_ns <= window);
-            if is_early { &mut self.early } else { &mut self.counted }.add(figures, start, end);
+            if is_early { &mut self.early } else { &mut self.counted }.add(pending);
         }
     }
 
@@ -406,7 +425,7 @@ impl TrendAnalysis {
         // A few snapshots behind as many as make a window are no distribution.
         let enough = early_ns == 0 || self.observed_ns >= early_ns.saturating_add(FIRST_WINDOW_NS);
         let left_out = enough && early_ns > 0;
-        let Counted { distribution, unknown, series, unknown_series } =
+        let Counted { distribution, unknown, series, unknown_series, unknown_ns } =
             if enough { self.counted } else { self.early };
         let (mean, relative_error) = (distribution.mean(), distribution.relative_error());
         let (percentiles, distribution) = distribution.finish();
@@ -447,6 +466,12 @@ impl TrendAnalysis {
                 "the recording is hardly longer than the window: what is shown is of its first {}, while less had been observed than that, \
                  and extrapolated",
                 units::format_time(window)
+            )
+        }));
+        report.remarks.extend((unknown_ns > 0).then(|| {
+            format!(
+                "{} are not counted: nothing was known of any memory then",
+                units::format_time(unknown_ns)
             )
         }));
         report.remarks.extend(report.threshold_remark());
@@ -508,13 +533,22 @@ impl Accumulate for TrendAnalysis {
             }
         };
         let (start, end) = interval_ns(snapshot);
+        let mut regions = snapshot.targets.iter().filter(|t| wanted(t.id)).flat_map(|t| &t.regions);
+        let is_known = match self.options.measure {
+            Measure::Regions | Measure::WorkingSet(Definition::Damo) => true,
+            Measure::WorkingSet(_) => {
+                value.1 == 0 || regions.any(|r| !r.is_unknown() && r.resident != Some(0))
+            }
+        };
         match &mut self.pending {
-            Some((_, last, total)) if *last == end => {
+            Some(pending) if pending.end == end => {
+                let total = &mut pending.figures;
                 *total = (total.0.saturating_add(value.0), total.1.saturating_add(value.1));
+                pending.is_known |= is_known;
             }
             _ => {
                 self.flush();
-                self.pending = Some((start, end, value));
+                self.pending = Some(Pending { start, end, figures: value, is_known });
             }
         }
     }

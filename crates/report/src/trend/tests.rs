@@ -182,6 +182,38 @@ fn what_is_unknown_is_neither_in_nor_forgotten() {
     );
 }
 
+/// A second of which nothing is known has no working set of nothing.
+#[test]
+fn a_time_of_which_nothing_is_known_is_left_out() {
+    let blank = |start| {
+        snapshot(
+            start,
+            1,
+            vec![unknown(0, 4000), RegionSnapshot { resident: Some(0), ..region(5000, 6000, 0) }],
+        )
+    };
+    let known = |start| snapshot(start, 1, vec![region(0, 1000, 20), unknown(1000, 4000)]);
+    for measure in [window(1.0), ACCESSED] {
+        let found = report(measure, &[blank(0), blank(1), blank(2), known(3)]);
+        assert_eq!((found.percentile(0), found.percentile(100)), (Some(1000), Some(1000)), "{measure:?}");
+        assert_eq!(found.mean, Some(1000.0));
+        assert!(
+            found.remarks.iter().any(|r| r.contains("are not counted: nothing was known")),
+            "{:?}",
+            found.remarks
+        );
+        // Beside what is idle it is known that none of that was accessed.
+        let idle = report(measure, &[snapshot(0, 1, vec![unknown(0, 4000), region(5000, 6000, 0)])]);
+        assert_eq!(idle.percentile(50), Some(0), "{measure:?}");
+        assert!(!idle.remarks.iter().any(|r| r.contains("not counted")), "{:?}", idle.remarks);
+    }
+    let nothing = report(window(1.0), &[blank(0)]);
+    assert!(nothing.percentiles.is_empty());
+    let mut out = Vec::new();
+    write_text(&nothing, &TextOptions::default(), &mut out).unwrap();
+    assert!(String::from_utf8(out).unwrap().contains("nothing is known of any memory"));
+}
+
 #[test]
 fn damo_counts_regions_as_recorded() {
     let half = RegionSnapshot { seen_bp: 5000, ..region(3000, 4000, 1) };

@@ -51,9 +51,11 @@ pub(crate) fn write_percentiles(report: &TrendReport, width: usize, out: &mut im
     let Some(highest) = report.percentile(100) else {
         let why = match report.provenance.snapshots {
             0 => "the recording holds no snapshot",
-            _ => "no target was there in the recorded time",
+            _ if report.unknown_bytes.is_empty() => "no target was there in the recorded time",
+            _ => "nothing is known of any memory in the recorded time",
         };
-        return writeln!(out, "{why}");
+        writeln!(out, "{why}")?;
+        return report.unknown_remark().iter().try_for_each(|remark| say(remark, width, out));
     };
     writeln!(out, "{:>12} {:>11}", "% of time", "not above")?;
     for p in &report.percentiles {
