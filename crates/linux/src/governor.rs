@@ -90,19 +90,6 @@ pub(crate) struct Spent {
     pub whole: Duration,
 }
 
-impl Spent {
-    /// So much of each.
-    pub(crate) fn scaled(self, by: f64) -> Self {
-        Self {
-            checking: self.checking.mul_f64(by),
-            preparing: self.preparing.mul_f64(by),
-            sweeping: self.sweeping.mul_f64(by),
-            asking: self.asking.mul_f64(by),
-            whole: self.whole.mul_f64(by),
-        }
-    }
-}
-
 /// The token bucket.
 #[derive(Debug)]
 pub(crate) struct Governor {

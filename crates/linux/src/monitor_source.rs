@@ -96,10 +96,9 @@ const MOST_RANGES: usize = 64;
 
 impl<O> Timed<O> {
     fn timed<T>(&mut self, what: fn(&mut Spent) -> &mut Duration, call: impl FnOnce(&mut O) -> T) -> T {
-        // By a clock that takes no system call: a thread's own is a twentieth of all that monitoring one process costs.
-        let start = monotonic_ns();
+        let start = clock::of_this_thread();
         let result = call(&mut self.inner);
-        *what(&mut self.spent) += Duration::from_nanos(monotonic_ns().saturating_sub(start));
+        *what(&mut self.spent) += clock::of_this_thread().saturating_sub(start);
         result
     }
 }
@@ -254,7 +253,7 @@ impl<O: LiveOperations, S: SamplerOf<O>> MonitorSource<O, S> {
 
     fn run_tick(&mut self, now_ns: u64, concludes: bool, sink: &mut dyn FnMut(&Snapshot)) -> u64 {
         let before = *self.monitor.tally();
-        let (start, began) = (clock::of_this_thread(), monotonic_ns());
+        let start = clock::of_this_thread();
         let ops = self.monitor.ops();
         ops.spent = Spent::default();
         ops.tick_ns = now_ns;
@@ -264,13 +263,9 @@ impl<O: LiveOperations, S: SamplerOf<O>> MonitorSource<O, S> {
         // Acting is paid for by the schemes' own quotas.
         let acted = self.schemes.as_ref().map_or(Duration::ZERO, |engine| lock(engine).take_cpu());
         self.governor.leave_out(acted);
-        let cpu = clock::of_this_thread().saturating_sub(start);
+        let spent = clock::of_this_thread().saturating_sub(start).saturating_sub(acted);
         let after = *self.monitor.tally();
-        let passed = Duration::from_nanos(monotonic_ns().saturating_sub(began));
-        // The time in which others ran is in what was timed, and who was timed then is not known.
-        let ran = cpu.as_secs_f64() / passed.as_secs_f64().max(1e-9);
-        let spent =
-            Spent { whole: cpu.saturating_sub(acted), ..self.monitor.ops().spent.scaled(ran.min(1.0)) };
+        let spent = Spent { whole: spent, ..self.monitor.ops().spent };
         self.governor.learn(&before, &after, &spent);
         due
     }
