@@ -200,17 +200,22 @@ impl Simulated {
     /// Clears the bits that the thief cleared since the last look.
     fn steal(&mut self, target: TargetId) {
         let Some(every) = self.thief else { return };
-        let (last, pattern, takes) = (self.now - self.now % every, self.pattern.clone(), self.thief_takes);
-        if self.stolen.insert(target, last) == Some(last) {
+        let (last, pattern, takes) =
+            (self.now - self.now % every, self.pattern.clone(), self.thief_takes.max(1));
+        let before = self.stolen.insert(target, last);
+        if before == Some(last) {
             return;
         }
+        // Each time since the last look, the latest first, he may have taken it; of all but the last few hundred none is told from none.
+        let first = before.map_or(0, |at| at + every).max(last.saturating_sub(256 * every));
+        let times = 1 + (last - first) / every;
         for (addr, pages) in self.blocks(target) {
             for (i, (_, young_from)) in pages.iter_mut().enumerate().filter(|(_, page)| page.1 <= last) {
                 let page = (addr + i as u64 * PAGE) & !(pattern.unit - 1);
-                if takes > 1 && hash(page ^ hash(last)) % takes != 0 {
-                    continue;
-                }
-                *young_from = pattern.next(page, last, target.0);
+                let mut taken =
+                    (0..times).map(|back| last - back * every).take_while(|at| *at >= *young_from);
+                let Some(at) = taken.find(|at| hash(page ^ hash(*at)) % takes == 0) else { continue };
+                *young_from = pattern.next(page, at, target.0);
             }
         }
     }

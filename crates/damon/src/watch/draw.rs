@@ -316,16 +316,17 @@ fn carry(old: &[Stretch], new: &mut [Stretch], now: u64, tuning: &Tuning) {
         if let Some(before) = old.get(at).filter(|s| s.range == stretch.range) {
             stretch.evidence.luck = before.evidence.luck;
         }
-        // Of few cells each check tells much of all. A part that is accessed about as often is accessed with the rest of it.
+        // Of few cells each check tells much of all. A part that is accessed about as often is taken to be accessed with the rest of it.
         if let Some(before) = old.get(at).filter(|s| is_of(stretch.range, s.range))
             && stretch.own >= tuning.settled_cells
         {
             stretch.evidence.deepen(&before.evidence, now, tuning);
         }
         if let Some(before) = old.get(at).filter(|s| s.range.contains(middle)) {
-            // As large a part of what stands behind it now as it was of what did.
+            // As large a part of what stands behind it now as it was of what did; of a small part it may be that none of it was checked.
+            let is_most = 2 * stretch.range.intersection(before.range).size() > before.range.size();
             let kept = stretch.evidence.exposure / before.evidence.exposure.max(1.0);
-            stretch.missed = before.missed * kept.min(1.0);
+            stretch.missed = if is_most { before.missed * kept.min(1.0) } else { 0.0 };
         }
         let near = old.partition_point(|s| s.range.start + CELL_SIZE / 2 < stretch.range.start);
         if let Some(before) =

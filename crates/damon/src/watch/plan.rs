@@ -90,8 +90,9 @@ impl Watch {
             waiting if 8 * waiting < seen => (100 + tuning.checks_share) / 2,
             _ => tuning.checks_share / part,
         };
-        // Where nothing is left looks at what is checked would come too late to tell how hot it is.
-        let mut for_checks = (spend * share).div_ceil(100);
+        // Where nothing is left looks at what is checked would come too late to tell how hot it is: then one is made only when the last
+        // is long ago.
+        let mut for_checks = (spend * share / 100).max(spend.min(1));
         if crowded {
             // Saved up, as a share may come to less than one.
             self.check_credit =
@@ -102,9 +103,9 @@ impl Watch {
         }
         // Where other windows use up all wake-ups there would never be any, and of hot memory it would not be known how hot it is.
         self.unchecked += 1;
-        let is_rich = budget > 0 && available >= tuning.rich.saturating_mul(budget);
+        let is_rich = available >= tuning.rich.saturating_mul(budget.max(tuning.batch / 2));
         let has_wake_ups = !crowded && (self.wake_credit + 1 >= needed || is_rich);
-        let is_due = self.unchecked >= tuning.soon;
+        let is_due = self.unchecked >= tuning.soon && (for_checks > 0 || !crowded);
         if has_wake_ups && for_checks > 0 || is_due {
             self.unchecked = 0;
             let of_each = if crowded { 1 } else { tuning.checks_unsettled };
@@ -224,8 +225,10 @@ impl Watch {
                 }
                 false => 1,
             };
-            // What is checked beyond what there is is looked at too late to tell anything.
-            let times = times.min((left / candidate.pages).max(1));
+            // What is checked far beyond what there is is looked at too late to tell anything. One check alone would never tell that it
+            // fell silent.
+            let least = if candidate.suspect { 2 } else { 1 };
+            let times = times.min((left / candidate.pages).max(least));
             left = left.saturating_sub(times * candidate.pages);
             for _ in 0..times {
                 self.checks.push((candidate.target, candidate.range));

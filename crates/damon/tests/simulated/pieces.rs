@@ -2,7 +2,9 @@
 
 use crate::patterns::watch;
 use isotherm_damon::*;
-use isotherm_simulated::{Kind, MIB, PAGE, Pattern, areas, share_accessed};
+use isotherm_simulated::{
+    Keep, Kind, MIB, PAGE, Pattern, Prices, Purse, Simulated, areas, share_accessed, tick,
+};
 
 /// 200 MiB with a piece of `kib` every 8 MiB, `offset` KiB into it, accessed at 10 Hz.
 fn pieces(kib: u64, offset: u64, kind: Kind) -> Pattern {
@@ -190,5 +192,51 @@ fn that_it_is_every_second_page_is_known_after_two_seconds() {
         println!("idle, a second each: {:.2?}", all.iter().step_by(10).collect::<Vec<_>>());
         assert!(all[20..].iter().all(|idle| (0.3..0.6).contains(idle)), "{:.2?}", &all[20..]);
         assert!(all[45..].iter().all(|idle| (0.42..0.55).contains(idle)), "{:.2?}", &all[45..]);
+    }
+}
+
+/// A hundred pieces of 1 MiB, 4 MiB apart, gone over ten times a second: MiB that are told to be accessed within a second, and MiB of
+/// which nothing is known, of each snapshot from 2 s on.
+fn many_pieces(kind: Kind, prices: Prices, share: f64) -> Vec<(f64, f64)> {
+    let mut pattern = areas(&[(0, 400 << 10, 0.0)]);
+    let start = pattern.areas[0].0.start;
+    pattern.kind = kind;
+    pattern.hot =
+        (0..100).map(|i| start + i * 4 * MIB).map(|at| (AddrRange::new(at, at + MIB), 0.05)).collect();
+    let mut monitor = Monitor::new(Attrs::default(), Simulated::new(pattern), Watch::new(), 11).unwrap();
+    monitor.add_target(TargetId(1)).unwrap();
+    let mut purse = Purse::full(1).with_prices(prices).with_share(share);
+    let (mut now, mut keep) = (0, Keep::default());
+    while now < 200 * 30 {
+        tick(&mut monitor, &mut now, &mut purse, &mut keep);
+    }
+    let told = |s: &Snapshot| {
+        let mib = |r: &RegionSnapshot, part: f64| r.range.size() as f64 * part / MIB as f64;
+        let seen = |r: &RegionSnapshot| f64::from(r.seen_bp) / 10_000.0;
+        let regions = || s.targets.iter().flat_map(|target| &target.regions);
+        let used = regions().map(|r| mib(r, seen(r) * share_accessed(r, s.max_nr_accesses, 200))).sum();
+        (used, regions().map(|r| mib(r, 1.0 - seen(r))).sum())
+    };
+    keep.0.iter().filter(|s| s.start_ns >= 2_000_000_000).map(told).collect()
+}
+
+/// There is too little for a check of each now and then. What was known of them faded, went with the idle memory around it, and was told as
+/// 0.003 Hz, seen without a doubt: a scheme would have paged out what is in use ten times a second.
+#[test]
+fn what_cannot_be_checked_often_enough_is_unknown_and_not_idle() {
+    for kind in [Kind::Sweep, Kind::Periodic] {
+        for (name, prices, share) in
+            [("busy", Prices::BUSY, 0.01), ("busy", Prices::BUSY, 0.007), ("quiet", Prices::QUIET, 0.01)]
+        {
+            let told = many_pieces(kind, prices, share);
+            let least = told.iter().map(|(used, unknown)| used + unknown).fold(f64::INFINITY, f64::min);
+            let most = told.iter().map(|(used, _)| *used).fold(0.0, f64::max);
+            let used = told.iter().map(|(used, _)| *used).sum::<f64>() / told.len() as f64;
+            println!(
+                "{kind:?}, {name} at {share}: {used:.0} of 100 MiB, {most:.0} at most, {least:.0} at least with what is unknown"
+            );
+            assert!(least > 80.0 && most < 103.0, "{kind:?}, {name} at {share}: {least} to {most} MiB");
+            assert!(name == "busy" || used > 97.0, "{kind:?}, {name}: {used} MiB on the mean");
+        }
     }
 }
