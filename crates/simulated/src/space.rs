@@ -214,7 +214,9 @@ impl Simulated {
                 let page = (addr + i as u64 * PAGE) & !(pattern.unit - 1);
                 let mut taken =
                     (0..times).map(|back| last - back * every).take_while(|at| *at >= *young_from);
-                let Some(at) = taken.find(|at| hash(page ^ hash(*at)) % takes == 0) else { continue };
+                let Some(at) = taken.find(|at| hash(page ^ hash(*at)).is_multiple_of(takes)) else {
+                    continue;
+                };
                 *young_from = pattern.next(page, at, target.0);
             }
         }
