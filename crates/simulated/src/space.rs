@@ -206,7 +206,8 @@ impl Simulated {
         if before == Some(last) {
             return;
         }
-        // Each time since the last look, the latest first, he may have taken it; of all but the last few hundred none is told from none.
+        // Each time since the last look, the latest first, he may have taken it. Of more than the last few hundred none would make a
+        // difference.
         let first = before.map_or(0, |at| at + every).max(last.saturating_sub(256 * every));
         let times = 1 + (last - first) / every;
         for (addr, pages) in self.blocks(target) {

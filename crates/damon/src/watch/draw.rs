@@ -305,29 +305,25 @@ fn carry(old: &[Stretch], new: &mut [Stretch], now: u64, tuning: &Tuning) {
         if let Some(before) = old.get(at).filter(|s| s.range.contains(middle)) {
             stretch.checked = before.checked;
             stretch.suspect = before.suspect;
-            // Cut in two it is not twice as much: what is most of it has it.
+            // Cut in two it is not twice as much: what is most of it has it. Of a small part it may be that none of it was checked.
             let is_most = 2 * stretch.range.intersection(before.range).size() > before.range.size();
             stretch.silent = if is_most { before.silent } else { 0 };
             (stretch.silent_at, stretch.heard, stretch.doubted) =
                 (before.silent_at, before.heard, before.doubted);
             stretch.places = before.places;
-        }
-        stretch.places = stretch.places.carried_to(stretch.range);
-        if let Some(before) = old.get(at).filter(|s| s.range == stretch.range) {
-            stretch.evidence.luck = before.evidence.luck;
-        }
-        // Of few cells each check tells much of all. A part that is accessed about as often is taken to be accessed with the rest of it.
-        if let Some(before) = old.get(at).filter(|s| is_of(stretch.range, s.range))
-            && stretch.own >= tuning.settled_cells
-        {
-            stretch.evidence.deepen(&before.evidence, now, tuning);
-        }
-        if let Some(before) = old.get(at).filter(|s| s.range.contains(middle)) {
-            // As large a part of what stands behind it now as it was of what did; of a small part it may be that none of it was checked.
-            let is_most = 2 * stretch.range.intersection(before.range).size() > before.range.size();
+            if stretch.range == before.range {
+                stretch.evidence.luck = before.evidence.luck;
+            }
+            // Of few cells each check tells much of all. A part that is accessed about as often is taken to be accessed with the rest
+            // of it.
+            if is_of(stretch.range, before.range) && stretch.own >= tuning.settled_cells {
+                stretch.evidence.deepen(&before.evidence, now, tuning);
+            }
+            // As large a part of what stands behind it now as it was of what did.
             let kept = stretch.evidence.exposure / before.evidence.exposure.max(1.0);
             stretch.missed = if is_most { before.missed * kept.min(1.0) } else { 0.0 };
         }
+        stretch.places = stretch.places.carried_to(stretch.range);
         let near = old.partition_point(|s| s.range.start + CELL_SIZE / 2 < stretch.range.start);
         if let Some(before) =
             old.get(near).filter(|s| s.range.start.abs_diff(stretch.range.start) <= CELL_SIZE / 2)

@@ -187,27 +187,24 @@ fn part_of<'a>(cell: &'a Cell, range: AddrRange, size: u64, now: u64, tuning: &T
     }
     let (hits, exposure) = cell.known(now, tuning);
     let blind = matches!(cell.state, State::Blind(_)) || cell.shared;
-    // What is left of it when nothing is heard for long would go with the idle memory beside it, and be told as idle.
-    let is_forgotten = cell.state == State::Lit && hits < tuning.remembered * cell.evidence.hits;
-    let seen = tells(hits, exposure) && !is_forgotten;
+    let seen = tells(hits, exposure);
+    let was_hit = cell.state == State::Lit && cell.evidence.hits > 0.0;
     let word = if cell.state == State::Absent {
         // Nothing there: it was not accessed, but whose neighbour it is matters more.
         Word::Seen { hits: 0.0, exposure: 10.0, cells: 1.0 }
     } else if small && cell.focus.known().is_none() && step_at(cell).is_some() {
         Word::None
     } else if seen {
-        // However long ago it was heard of, it is no idle memory.
-        let least = cell.evidence.hits.min(tuning.lit_hits);
-        let faded = if cell.state == State::Lit && hits > 0.0 && hits < least { least / hits } else { 1.0 };
-        let (hits, exposure) = at_most(tuning.most_telling, hits * faded, exposure * faded);
+        // However long ago it was heard of, it is no idle memory, with which the little that is left would go.
+        let least = if was_hit { cell.evidence.hits.min(tuning.lit_hits) } else { 0.0 };
+        let kept = if hits < least { hits / least } else { 1.0 };
+        let (hits, exposure) = at_most(tuning.most_telling, hits / kept, exposure / kept);
         let observations =
             if hits > 0.0 { cell.observations.clamp(1, tuning.most_observations.max(1)) } else { 1 };
         Word::Seen { hits, exposure, cells: f32::from(observations) }
-    } else if is_forgotten {
-        Word::Unknown { cells: tuning.forgotten_unknown }
     } else if blind || cell.state == State::Lit {
         // It was observed, or tried, and that says nothing any more.
-        Word::Unknown { cells: 1.0 }
+        Word::Unknown { cells: if was_hit { tuning.forgotten_unknown } else { 1.0 } }
     } else {
         Word::Untried { cells: 1.0 }
     };

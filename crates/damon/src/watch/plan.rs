@@ -105,11 +105,14 @@ impl Watch {
         self.unchecked += 1;
         let is_rich = available >= tuning.rich.saturating_mul(budget.max(tuning.batch / 2));
         let has_wake_ups = !crowded && (self.wake_credit + 1 >= needed || is_rich);
-        let is_due = self.unchecked >= tuning.soon && (for_checks > 0 || !crowded);
-        if has_wake_ups && for_checks > 0 || is_due {
+        let is_due = self.unchecked >= tuning.soon;
+        if is_due && !crowded {
+            for_checks = for_checks.max(1);
+        }
+        if (has_wake_ups || is_due) && for_checks > 0 {
             self.unchecked = 0;
             let of_each = if crowded { 1 } else { tuning.checks_unsettled };
-            let (chosen, price) = self.choose_checks(step, for_checks.max(1), of_each, waiting, at_once);
+            let (chosen, price) = self.choose_checks(step, for_checks, of_each, waiting, at_once);
             for_checks = price;
             self.check_credit = self.check_credit.saturating_sub(100 * for_checks);
             self.checking = chosen > 0;

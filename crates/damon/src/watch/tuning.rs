@@ -157,9 +157,9 @@ table! {
     enough: usize = 4000, without NEVER;
     /// Most wake-ups of an aggregation with checks: for clearing, for windows of 1, 2, 4 and 8 intervals, and at the end.
     round: usize = 6, variants;
-    /// Aggregations' clears (of half a [`Self::batch`] at least) that are saved up from which on there are checks in each, whatever wake-ups were
-    /// planned: those are counted in whole ones, and a third of the ceiling stayed unspent. Without it a loop that moves to another array
-    /// is told at 41 % off, with it 29 % (`tests/simulated/bursts.rs`). How many is a guess.
+    /// Aggregations' clears (of half a [`Self::batch`] at least) that are saved up from which on there are checks in each, whatever
+    /// wake-ups were planned: those are counted in whole ones, and a third of the ceiling stayed unspent
+    /// (`tests/simulated/bursts.rs`). How many is a guess.
     rich: usize = 8, without NEVER;
     /// Hits that a cell's evidence is worth at most: more make rates steadier and changes slower to show. With 16, the
     /// spread of a rate is a quarter (1/sqrt(16)).
@@ -234,10 +234,6 @@ table! {
     /// What was accessed and not heard of for so long is cleared again if there is nothing better to do: a quarter of the
     /// half-life, before what is known of it means little.
     forgotten: u64 = 500, without NEVER, ms 25;
-    /// What was accessed and is not watched is unknown when no more than this part of what was known of it is left, 15 s after it was
-    /// heard of; a small stretch as a whole is sooner ([`Self::known_hits`]). Without it a hundred pieces of 1 MiB at 10 Hz, 4 MiB apart, were idle memory seen without a doubt when there was too
-    /// little to check each of them (`tests/simulated/pieces.rs`).
-    remembered: f32 = 0.03, without 0.0;
     /// See [`Self::half_life`].
     half_life_for: usize = 8, variants;
     /// See [`Self::half_life`].
@@ -384,10 +380,10 @@ table! {
     /// ... and of one that appeared and was not heard of since: 20 of them, 5 MiB, stand apart from what was seen on both
     /// sides, the few between cells that are seen one by one do not. A guess.
     appeared_unknown: f32 = 0.3, without 0.0;
-    /// Hits of a cell that count when it is drawn, if it had as many, however long ago that was, as long as it is not watched: less would go
-    /// with the idle memory beside it.
+    /// Hits of a cell that was accessed and is not watched that count when it is drawn, if it had as many, however long ago: with less it
+    /// goes with the idle memory beside it (`tests/simulated/pieces.rs`).
     lit_hits: f32 = 0.4, without 0.0;
-    /// How many cells one counts as that was accessed and is forgotten ([`Self::remembered`]): idle it is not. A guess.
+    /// As how many cells one counts of which, accessed when it was last heard of, nothing is known any more: idle it is not. A guess.
     forgotten_unknown: f32 = 4.0, without 1.0;
     /// Nats by which a cell with evidence is likelier to lie in a known stretch than in an unknown one.
     likelier_known: f32 = 3.0, without 0.0;
