@@ -72,7 +72,8 @@ record() {
 	kill "$pid"
 	wait
 	# It was at work, then: it cleared pages, among them small ones, which nothing keeps it from clearing.
-	cleared=$(sed -n 's/^cost of monitoring: .* \([0-9.]*\)\/s pages cleared.*/\1/p' /tmp/errors)
+	# The sentence may go over several lines.
+	cleared=$(tr '\n' ' ' </tmp/errors | sed -n 's/.*cost of monitoring: .* \([0-9.]*\)\/s *pages *cleared.*/\1/p')
 	is "pages were cleared (${cleared:-none} a second), $name" "$(awk "BEGIN { print (${cleared:-0} > 0) }")" 1
 	[ -n "$cleared" ] || { cat /tmp/errors; isotherm report raw -i "/tmp/nobody/$1-$2.rec" | head -n 20; }
 	rm /tmp/nobody/ready
