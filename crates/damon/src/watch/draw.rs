@@ -139,7 +139,7 @@ fn join(parts: &[Part<'_>], rungs: &[u8], walls: &[usize], stretches: &mut Vec<S
     let first = stretches.len();
     let mut previous: Option<(usize, u8)> = None;
     // What cells with a border in them know is of both sides: it counts only where nothing else is known.
-    let mut halves: Vec<(Sum, u32)> = Vec::new();
+    let mut halves: Vec<(Sum, u32, f32)> = Vec::new();
     // Bytes of each in which nothing is present.
     let mut nothing: Vec<u64> = Vec::new();
     // Cells that the evidence of each is of.
@@ -148,6 +148,8 @@ fn join(parts: &[Part<'_>], rungs: &[u8], walls: &[usize], stretches: &mut Vec<S
     let mut tails: Vec<u32> = Vec::new();
     // Pages of those cells of each of which it is known which are accessed, and those that are.
     let mut sorted: Vec<(u32, u32)> = Vec::new();
+    // Hits of each that tell only that the rate is no less.
+    let mut bounds: Vec<f32> = Vec::new();
     for (index, (part, &rung)) in parts.iter().zip(rungs).enumerate() {
         let is_wall = walls.binary_search(&index).is_ok();
         let fresh = is_wall || previous.is_none_or(|(_, r)| r != rung);
@@ -169,11 +171,12 @@ fn join(parts: &[Part<'_>], rungs: &[u8], walls: &[usize], stretches: &mut Vec<S
             let known = usize::from(rung) != UNKNOWN;
             let range = AddrRange::new(start, part.range.end);
             stretches.push(Stretch { range, known, ..Stretch::default() });
-            halves.push((Sum::default(), 0));
+            halves.push((Sum::default(), 0, 0.0));
             nothing.push(0);
             weights.push(0.0);
             tails.push(0);
             sorted.push((0, 0));
+            bounds.push(0.0);
         }
         if part.absent
             && let Some(bytes) = nothing.last_mut()
@@ -181,8 +184,10 @@ fn join(parts: &[Part<'_>], rungs: &[u8], walls: &[usize], stretches: &mut Vec<S
             *bytes += part.range.size();
         }
         let half = part.word == Word::None;
-        if half && let Some((sum, cells)) = halves.last_mut() {
+        let is_bound = part.own.is_some_and(|e| e.floor);
+        if half && let Some((sum, cells, bounds)) = halves.last_mut() {
             sum.add(part.evidence);
+            *bounds += if is_bound { part.evidence.hits } else { 0.0 };
             *cells += if part.seen { part.cells } else { 0 };
         }
         if let Some(stretch) = stretches.last_mut() {
@@ -222,10 +227,10 @@ fn join(parts: &[Part<'_>], rungs: &[u8], walls: &[usize], stretches: &mut Vec<S
             {
                 *sum += part.weight() * part.cells as f32;
             }
-            if let Some(evidence) = part.own.filter(|e| e.hits > 0.0) {
-                stretch.evidence.floor |= evidence.floor;
-            }
             if !part.absent && !half {
+                if let Some(hits) = bounds.last_mut().filter(|_| is_bound) {
+                    *hits += part.evidence.hits * part.weight();
+                }
                 stretch.evidence.hits += part.evidence.hits * part.weight();
                 stretch.evidence.exposure += part.evidence.exposure * part.weight();
             }
@@ -236,14 +241,20 @@ fn join(parts: &[Part<'_>], rungs: &[u8], walls: &[usize], stretches: &mut Vec<S
         previous = Some((index, rung));
     }
     let sums = halves.into_iter().zip(nothing).zip(weights.into_iter().zip(tails.into_iter().zip(sorted)));
-    for (stretch, (((half, cells), nothing), (mut weight, (tail, (of, accessed))))) in
-        stretches.iter_mut().skip(first).zip(sums)
+    for (
+        (stretch, mut bounds),
+        (((half, cells, half_bounds), nothing), (mut weight, (tail, (of, accessed)))),
+    ) in stretches.iter_mut().skip(first).zip(bounds).zip(sums)
     {
         if stretch.seen == 0 {
             stretch.evidence.hits += half.hits;
             stretch.evidence.exposure += half.exposure;
+            bounds += half_bounds;
             (stretch.seen, weight) = (cells, cells as f32);
         }
+        // One cell of which no more is known does not make a bound of what was measured of all others: the next check that is
+        // accessed by chance would be taken for a higher one, and told for all of it.
+        stretch.evidence.floor = 2.0 * bounds > stretch.evidence.hits;
         // What is not present was not accessed: that is known too.
         let absent = stretch.resident == 0 && stretch.blind == 0;
         let evidence = &mut stretch.evidence;
@@ -369,5 +380,24 @@ mod tests {
         let stretches = one_cell_of_many(own);
         let known: u64 = stretches.iter().filter(|s| s.known).map(|s| s.range.size()).sum();
         assert_eq!(known, CELL_SIZE, "{stretches:?}");
+    }
+
+    #[test]
+    fn one_cell_of_which_only_a_bound_is_known_makes_none_of_what_was_measured() {
+        let drawn = |bounds: u64| {
+            let mut watched = Watched::default();
+            let measured = Evidence::of(1.0, 20.0, false, 990);
+            let lit = Cell { present: u64::MAX, state: State::Lit, evidence: measured, ..Cell::default() };
+            let mut block = Block::new(0, Some(1));
+            block.cells.fill(lit);
+            for cell in block.cells.iter_mut().take(bounds as usize) {
+                cell.evidence.floor = true;
+            }
+            watched.blocks.push(block);
+            draw(&watched, &[AddrRange::new(0, BLOCK_SIZE)], 1000, &super::super::tuning::AT_5_MS)
+        };
+        let [one, most] =
+            [1, 6].map(|bounds| drawn(bounds).iter().map(|s| s.evidence.floor).collect::<Vec<_>>());
+        assert_eq!((one.as_slice(), most.as_slice()), (&[false][..], &[true][..]));
     }
 }

@@ -48,10 +48,10 @@ impl Evidence {
         if self.exposure > 0.0 { (self.hits / self.exposure).min(1.0) } else { 0.0 }
     }
 
-    /// Whether it is evidence of about this rate. Of a bound, whether the rate is no less.
+    /// Whether it is evidence of about this rate. Of a bound, whether the rate is hardly less.
     pub fn is_like(&self, rate: f32, tuning: &Tuning) -> bool {
         let own = self.rate();
-        if self.floor { own <= rate } else { own <= rate * tuning.like && rate <= own * tuning.like }
+        own <= rate * tuning.like && (self.floor || rate <= own * tuning.like)
     }
 
     /// Length of the next window, in intervals.

@@ -211,21 +211,22 @@ mod tests {
         target
     }
 
+    /// One page of 32, where 12 were expected.
+    const WINDOW: cell::Window = cell::Window {
+        share: 1.0 / 32.0,
+        length: 0.988,
+        counts: true,
+        is_rest: false,
+        verdict: Verdict::Surprise,
+        believed: 0.4,
+        late: false,
+        is_focus: false,
+    };
+
     fn checks(target: &mut Watched, cells: &[u64]) {
         for cell in cells {
             let start = cell * CELL_SIZE;
-            // One page of 32, where 12 were expected.
-            let window = cell::Window {
-                share: 1.0 / 32.0,
-                length: 0.988,
-                counts: true,
-                is_rest: false,
-                verdict: Verdict::Surprise,
-                believed: 0.4,
-                late: false,
-                is_focus: false,
-            };
-            target.results.push((AddrRange::new(start, start + CELL_SIZE), window));
+            target.results.push((AddrRange::new(start, start + CELL_SIZE), WINDOW));
         }
         spread_results(target, 110, 20, &T);
     }
@@ -238,6 +239,23 @@ mod tests {
         assert_eq!(target.stretches[0].evidence.hits, 16.0);
         assert!(target.stretches[0].suspect, "more checks are wanted");
         assert!(target.blocks[0].cells.iter().all(|cell| cell.evidence.hits > 10.0));
+    }
+
+    /// Cells that are accessed at least somewhat more often than the mean stayed a bound for ever, whatever checks showed.
+    #[test]
+    fn what_checks_show_is_told_of_cells_of_which_a_bound_is_known() {
+        let mut target = hot();
+        for cell in target.blocks[0].cells.iter_mut().take(4) {
+            cell.evidence = Evidence::of(0.4, 0.8, true, 100);
+        }
+        target.results.extend((5..8).map(|cell: u64| {
+            let start = cell * CELL_SIZE;
+            let window = cell::Window { share: 0.0, length: 4.0, verdict: Verdict::Expected, ..WINDOW };
+            (AddrRange::new(start, start + CELL_SIZE), window)
+        }));
+        spread_results(&mut target, 110, 20, &T);
+        let cells = &target.blocks[0].cells;
+        assert!(cells.iter().all(|cell| !cell.evidence.floor && cell.evidence.rate() < 0.38), "{cells:?}");
     }
 
     #[test]

@@ -139,3 +139,49 @@ fn a_loop_that_moves_on_is_not_told_many_times_as_hot() {
         assert!(high < most_high && left < most_left, "{name} at {share}: {high} too high, {left} Hz left");
     }
 }
+
+/// By seconds, how often a loop over 50 MiB that lasts is told to be accessed, as a multiple of the truth.
+fn told_by_seconds(hz: f64, share: f64, seed: u64) -> Vec<f64> {
+    let at = areas(&[(2, 50 << 10, hz), (8, 64 << 10, 0.0)]);
+    let (area, mut ops) = (at.hot[0].0, Simulated::new(at));
+    // Some of its bits are taken by others, as is usual.
+    (ops.thief, ops.thief_takes) = (Some(1), 1000);
+    let mut monitor = Monitor::new(Attrs::default(), ops, Watch::new(), seed).unwrap();
+    monitor.add_target(TargetId(1)).unwrap();
+    let (mut now, mut purse, mut keep) =
+        (0, Purse::full(1).with_prices(Prices::BUSY).with_share(share), Keep::default());
+    while now < LASTS * 200 {
+        tick(&mut monitor, &mut now, &mut purse, &mut keep);
+    }
+    let seconds = keep.0.chunks(10);
+    seconds
+        .map(|some| {
+            some.iter().map(|s| told_of(s, &s.targets[0], area)).sum::<f64>() / some.len() as f64 / hz
+        })
+        .collect()
+}
+
+/// One check that met the loop by chance was told as the rate of all of it, for seconds: up to twelve times of what it is, live up to ten,
+/// because of one of its cells no more was known than that it was accessed at least so often.
+#[test]
+fn a_loop_that_lasts_is_told_steadily() {
+    for share in [0.01, 0.006] {
+        for hz in [4.7, 9.3, OFTEN] {
+            let seeds = (0..40).map(|seed| 11 + 12 * seed);
+            let all: Vec<f64> =
+                seeds.flat_map(|seed| told_by_seconds(hz, share, seed).split_off(2)).collect();
+            let off = all.iter().map(|told| (told - 1.0).abs()).sum::<f64>() / all.len() as f64;
+            let highest = all.iter().copied().fold(0.0, f64::max);
+            let high = all.iter().filter(|told| **told > 2.0).count() as f64 / all.len() as f64;
+            println!(
+                "at {share}, {hz} Hz: {:.0} % off, {highest:.2} times at most, {:.1} % above twice",
+                off * 100.0,
+                high * 100.0
+            );
+            assert!(
+                off < 0.3 && high < 0.042 && highest < 6.0,
+                "at {share}, {hz} Hz: {off}, {high}, {highest}"
+            );
+        }
+    }
+}

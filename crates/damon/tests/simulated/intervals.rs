@@ -45,7 +45,8 @@ fn rates_are_right_at_every_interval() {
         for kind in [Kind::InOrder, Kind::Sweep] {
             let pattern = pattern(interval.1, &[(16 << 10, 10.0), (64 << 10, 0.0), (32 << 10, 0.5)], kind);
             let mut hz = Vec::new();
-            for seed in [3, 14, 15, 92] {
+            // Of four seeds the mean was 6.9 to 12 Hz by chance; short intervals take the longest.
+            for seed in 0..(4 * interval.0).clamp(6, 20) {
                 let run = watch(interval, &pattern, 14, seed);
                 let settled = run.snapshots.iter().filter(|(_, s)| s.end_ns > 4_000_000_000);
                 let rates: Vec<f64> =
