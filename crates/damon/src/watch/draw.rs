@@ -139,7 +139,7 @@ fn join(parts: &[Part<'_>], rungs: &[u8], walls: &[usize], stretches: &mut Vec<S
     let first = stretches.len();
     let mut previous: Option<(usize, u8)> = None;
     // What cells with a border in them know is of both sides: it counts only where nothing else is known.
-    let mut halves: Vec<(Sum, u32, f32)> = Vec::new();
+    let mut halves: Vec<(Sum, u32, (f32, f32))> = Vec::new();
     // Bytes of each in which nothing is present.
     let mut nothing: Vec<u64> = Vec::new();
     // Cells that the evidence of each is of.
@@ -148,8 +148,8 @@ fn join(parts: &[Part<'_>], rungs: &[u8], walls: &[usize], stretches: &mut Vec<S
     let mut tails: Vec<u32> = Vec::new();
     // Pages of those cells of each of which it is known which are accessed, and those that are.
     let mut sorted: Vec<(u32, u32)> = Vec::new();
-    // Hits of each that tell only that the rate is no less.
-    let mut bounds: Vec<f32> = Vec::new();
+    // Hits of each that tell only that the rate is no less, and all of them, one a cell at most.
+    let mut bounds: Vec<(f32, f32)> = Vec::new();
     for (index, (part, &rung)) in parts.iter().zip(rungs).enumerate() {
         let is_wall = walls.binary_search(&index).is_ok();
         let fresh = is_wall || previous.is_none_or(|(_, r)| r != rung);
@@ -171,12 +171,12 @@ fn join(parts: &[Part<'_>], rungs: &[u8], walls: &[usize], stretches: &mut Vec<S
             let known = usize::from(rung) != UNKNOWN;
             let range = AddrRange::new(start, part.range.end);
             stretches.push(Stretch { range, known, ..Stretch::default() });
-            halves.push((Sum::default(), 0, 0.0));
+            halves.push((Sum::default(), 0, (0.0, 0.0)));
             nothing.push(0);
             weights.push(0.0);
             tails.push(0);
             sorted.push((0, 0));
-            bounds.push(0.0);
+            bounds.push((0.0, 0.0));
         }
         if part.absent
             && let Some(bytes) = nothing.last_mut()
@@ -185,9 +185,11 @@ fn join(parts: &[Part<'_>], rungs: &[u8], walls: &[usize], stretches: &mut Vec<S
         }
         let half = part.word == Word::None;
         let is_bound = part.own.is_some_and(|e| e.floor);
+        let hits = part.evidence.hits.min(1.0) * part.weight();
+        let of_bounds = if is_bound { hits } else { 0.0 };
         if half && let Some((sum, cells, bounds)) = halves.last_mut() {
             sum.add(part.evidence);
-            *bounds += if is_bound { part.evidence.hits } else { 0.0 };
+            *bounds = (bounds.0 + of_bounds, bounds.1 + hits);
             *cells += if part.seen { part.cells } else { 0 };
         }
         if let Some(stretch) = stretches.last_mut() {
@@ -228,8 +230,8 @@ fn join(parts: &[Part<'_>], rungs: &[u8], walls: &[usize], stretches: &mut Vec<S
                 *sum += part.weight() * part.cells as f32;
             }
             if !part.absent && !half {
-                if let Some(hits) = bounds.last_mut().filter(|_| is_bound) {
-                    *hits += part.evidence.hits * part.weight();
+                if let Some(bounds) = bounds.last_mut() {
+                    *bounds = (bounds.0 + of_bounds, bounds.1 + hits);
                 }
                 stretch.evidence.hits += part.evidence.hits * part.weight();
                 stretch.evidence.exposure += part.evidence.exposure * part.weight();
@@ -249,12 +251,13 @@ fn join(parts: &[Part<'_>], rungs: &[u8], walls: &[usize], stretches: &mut Vec<S
         if stretch.seen == 0 {
             stretch.evidence.hits += half.hits;
             stretch.evidence.exposure += half.exposure;
-            bounds += half_bounds;
+            bounds = half_bounds;
             (stretch.seen, weight) = (cells, cells as f32);
         }
-        // One cell of which no more is known does not make a bound of what was measured of all others: the next check that is
-        // accessed by chance would be taken for a higher one, and told for all of it.
-        stretch.evidence.floor = 2.0 * bounds > stretch.evidence.hits;
+        // A few cells of which no more is known do not make a bound of what was measured of the others: the next check that is accessed
+        // by chance would be taken for a higher one, and for the rate of all of it. Nor does one that was measured for long of all bounds.
+        let (of_bounds, hits) = bounds;
+        stretch.evidence.floor = 2.0 * of_bounds > hits;
         // What is not present was not accessed: that is known too.
         let absent = stretch.resident == 0 && stretch.blind == 0;
         let evidence = &mut stretch.evidence;
@@ -382,22 +385,26 @@ mod tests {
         assert_eq!(known, CELL_SIZE, "{stretches:?}");
     }
 
+    /// Whether what is known of 2 MiB, so many cells of which with this evidence are bounds and the others measured, is a bound.
+    fn is_bound(bounds: usize, bound: Evidence, measured: Evidence) -> bool {
+        let mut watched = Watched::default();
+        let lit = |evidence| Cell { present: u64::MAX, state: State::Lit, evidence, ..Cell::default() };
+        let mut block = Block::new(0, Some(1));
+        block.cells.fill(lit(measured));
+        block.cells[..bounds].fill(lit(bound));
+        watched.blocks.push(block);
+        let drawn = draw(&watched, &[AddrRange::new(0, BLOCK_SIZE)], 1000, &super::super::tuning::AT_5_MS);
+        assert_eq!(drawn.len(), 1, "{drawn:?}");
+        drawn[0].evidence.floor
+    }
+
     #[test]
-    fn one_cell_of_which_only_a_bound_is_known_makes_none_of_what_was_measured() {
-        let drawn = |bounds: u64| {
-            let mut watched = Watched::default();
-            let measured = Evidence::of(1.0, 20.0, false, 990);
-            let lit = Cell { present: u64::MAX, state: State::Lit, evidence: measured, ..Cell::default() };
-            let mut block = Block::new(0, Some(1));
-            block.cells.fill(lit);
-            for cell in block.cells.iter_mut().take(bounds as usize) {
-                cell.evidence.floor = true;
-            }
-            watched.blocks.push(block);
-            draw(&watched, &[AddrRange::new(0, BLOCK_SIZE)], 1000, &super::super::tuning::AT_5_MS)
-        };
-        let [one, most] =
-            [1, 6].map(|bounds| drawn(bounds).iter().map(|s| s.evidence.floor).collect::<Vec<_>>());
-        assert_eq!((one.as_slice(), most.as_slice()), (&[false][..], &[true][..]));
+    fn a_stretch_is_known_by_a_bound_if_most_of_its_cells_are() {
+        let of = |hits: f32, floor| Evidence::of(hits, hits * 20.0, floor, 990);
+        assert!(!is_bound(1, of(1.0, true), of(1.0, false)));
+        assert!(!is_bound(3, of(1.0, true), of(1.0, false)) && is_bound(5, of(1.0, true), of(1.0, false)));
+        // However much one of them knows.
+        assert!(!is_bound(1, of(16.0, true), of(1.0, false)));
+        assert!(is_bound(7, of(0.4, true), of(16.0, false)));
     }
 }

@@ -21,7 +21,8 @@ pub(super) struct Evidence {
     pub idle: f32,
     /// How probable the windows hit in a row were.
     pub luck: f32,
-    /// All that is known of the rate is that it is no less: an access was found after a window too long to tell more.
+    /// All that is known of the rate is that it is no less: an access was found after a window too long to tell more. Of a stretch, most
+    /// of what is known.
     pub floor: bool,
     /// When it last came in.
     pub last: u64,
@@ -48,10 +49,16 @@ impl Evidence {
         if self.exposure > 0.0 { (self.hits / self.exposure).min(1.0) } else { 0.0 }
     }
 
-    /// Whether it is evidence of about this rate. Of a bound, whether the rate is hardly less.
+    /// Whether it is evidence of about this rate. Of a bound, whether the rate is no less.
     pub fn is_like(&self, rate: f32, tuning: &Tuning) -> bool {
         let own = self.rate();
-        own <= rate * tuning.like && (self.floor || rate <= own * tuning.like)
+        if self.floor { own <= rate } else { own <= rate * tuning.like && rate <= own * tuning.like }
+    }
+
+    /// Whether it may be of memory of this rate. A bound may be of all from a little below it on: it is of a window that was met, by
+    /// chance sooner than others.
+    pub fn may_be(&self, rate: f32, tuning: &Tuning) -> bool {
+        self.is_like(rate, tuning) || self.floor && self.rate() <= rate * tuning.like
     }
 
     /// Length of the next window, in intervals.

@@ -127,8 +127,7 @@ pub(super) fn spread_results(target: &mut Watched, now: u64, longest: u64, tunin
             // What was seen of its cells since it was drawn may set some of them apart.
             let is_checked = is_mixed && mine.iter().any(|(checked, _)| checked.contains(addr));
             let is_of_these = !sparse || cell.focus.known().is_some();
-            if is_checked
-                || is_of_these && cell.evidence.hits > 0.0 && cell.evidence.is_like(believed, tuning)
+            if is_checked || is_of_these && cell.evidence.hits > 0.0 && cell.evidence.may_be(believed, tuning)
             {
                 let of = match split {
                     Some(split) if addr < split.at => side(split.left),
@@ -245,9 +244,15 @@ mod tests {
     #[test]
     fn what_checks_show_is_told_of_cells_of_which_a_bound_is_known() {
         let mut target = hot();
-        for cell in target.blocks[0].cells.iter_mut().take(4) {
-            cell.evidence = Evidence::of(0.4, 0.8, true, 100);
-        }
+        let known = Evidence::of(16.0, 160.0, false, 100);
+        target.stretches[0].evidence = known;
+        target.blocks[0].cells[4..].iter_mut().for_each(|cell| cell.evidence = known);
+        // Twice as often may be chance, four times is none.
+        let other = Evidence::of(0.4, 1.0, true, 100);
+        target.blocks[0].cells[..4]
+            .iter_mut()
+            .for_each(|cell| cell.evidence = Evidence::of(0.4, 2.0, true, 100));
+        target.blocks[0].cells[4].evidence = other;
         target.results.extend((5..8).map(|cell: u64| {
             let start = cell * CELL_SIZE;
             let window = cell::Window { share: 0.0, length: 4.0, verdict: Verdict::Expected, ..WINDOW };
@@ -255,7 +260,9 @@ mod tests {
         }));
         spread_results(&mut target, 110, 20, &T);
         let cells = &target.blocks[0].cells;
-        assert!(cells.iter().all(|cell| !cell.evidence.floor && cell.evidence.rate() < 0.38), "{cells:?}");
+        assert_eq!(cells[4].evidence, other);
+        let told = |cell: &&Cell| !cell.evidence.floor && cell.evidence.rate() < 0.099;
+        assert_eq!(cells.iter().filter(told).count(), 7, "{cells:?}");
     }
 
     #[test]

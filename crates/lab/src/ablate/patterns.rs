@@ -128,8 +128,7 @@ impl Pattern {
             }
             Self::Workers => Simulation { targets: 64, ..Simulation::of(vec![Phase::new(worker(), 80)]) },
             Self::Swarm => {
-                // Long enough that what may be spent at once at the start is made good.
-                Simulation { targets: 200, one_in: 20, ..Simulation::of(vec![Phase::new(worker(), 240)]) }
+                Simulation { targets: 200, one_in: 20, ..Simulation::of(vec![Phase::new(worker(), 80)]) }
             }
             Self::Nap => {
                 let runs = Phase::new(worker(), 40);

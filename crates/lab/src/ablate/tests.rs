@@ -36,7 +36,12 @@ fn the_same_seeds_give_the_same_figures_and_what_matters_makes_a_difference() {
 fn every_pattern_has_what_it_is_judged_by() {
     let seconds = [Pattern::Front, Pattern::Sweep];
     for pattern in [Pattern::Rates, Pattern::Front, Pattern::Swarm, Pattern::Nap] {
-        let figures = judge::judge(&pattern.simulation(), Tuning::DEFAULT, 11);
+        let mut simulation = pattern.simulation();
+        // Long enough that what may be spent at once at the start is made good.
+        for phase in simulation.phases.iter_mut().filter(|_| pattern == Pattern::Swarm) {
+            phase.aggregations = 240;
+        }
+        let figures = judge::judge(&simulation, Tuning::DEFAULT, 11);
         assert!(figures.second.is_some(), "{pattern:?}: {figures:?}");
         assert_eq!(figures.f1.is_none(), seconds.contains(&pattern), "{pattern:?}: {figures:?}");
         assert_eq!(figures.found_s.is_some(), figures.f1.is_some(), "{pattern:?}: {figures:?}");

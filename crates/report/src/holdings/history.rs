@@ -68,6 +68,23 @@ impl History {
         }
     }
 
+    /// So many bytes of which it was known to be idle that nothing was there are there since `at`: nobody can say that they were idle for
+    /// longer. It is the oldest that are taken for them.
+    pub fn arrive(&mut self, bytes: f64, at: f64) {
+        let mut left = bytes;
+        for spell in self.spells.iter_mut().take_while(|s| !s.accessed) {
+            let taken = left.min(spell.bytes);
+            (spell.bytes, left) = (spell.bytes - taken, left - taken);
+        }
+        if left >= bytes {
+            return;
+        }
+        self.spells.retain(|s| s.bytes > 0.0);
+        let idle = self.spells.partition_point(|s| !s.accessed);
+        self.spells.insert(idle, Spell { from: at, to: at, bytes: bytes - left, accessed: false });
+        self.compact(at);
+    }
+
     /// Leaves this share of all bytes.
     pub fn scale(&mut self, share: f64) {
         self.spells.iter_mut().for_each(|s| s.bytes *= share);
@@ -299,6 +316,22 @@ mod tests {
                 assert!((a - b).abs() < 30.0, "{rate} {window} {a} {b}");
             }
         }
+    }
+
+    #[test]
+    fn what_arrives_is_idle_from_then_on_only() {
+        let mut history = History::default();
+        history.resize(100.0, 0.0);
+        history.arrive(30.0, 20.0);
+        assert_eq!((history.idle_since(10.0), history.idle_since(20.0)), (70.0, 100.0));
+        history.pass(0.1, 20.0, 30.0);
+        let (accessed, idle) = (history.accessed_since(20.0), history.idle_since(10.0));
+        history.arrive(1000.0, 40.0);
+        assert_eq!(history.accessed_since(20.0), accessed, "what was accessed was");
+        assert!(
+            (history.bytes() - 100.0).abs() < 1e-9 && history.idle_since(39.0) <= accessed + 1e-9,
+            "{idle}"
+        );
     }
 
     #[test]

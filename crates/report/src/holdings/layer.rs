@@ -179,6 +179,7 @@ impl Layer {
     /// addresses before keeps its history.
     pub fn replace(&mut self, parts: &[Part], from: f64, to: f64) {
         let from = self.until.max(from);
+        let growth = growth(&self.segments, parts);
         let mut old = std::mem::replace(&mut self.segments, std::mem::take(&mut self.spare));
         let out = &mut self.segments;
         out.clear();
@@ -219,6 +220,10 @@ impl Layer {
                 let end = known.state.range.end;
                 let mut state = rest;
                 state.range.end = end;
+                let more = state.resident.zip(known.state.resident).map_or(0.0, |(now, then)| now - then);
+                if more * growth > 0.0 {
+                    known.history.arrive(more * growth * known.size() * known.state.seen, to);
+                }
                 grow(out, first, Segment { state, ..known }, (from, to));
                 rest.range.start = end;
             }
@@ -228,6 +233,26 @@ impl Layer {
         self.until = self.until.max(to);
         reduce(&mut self.segments, 2 * parts.len() + SPARE_SEGMENTS, to);
     }
+}
+
+/// The share of what is present now and was not, piece by piece, that is more on the whole: where regions are drawn anew, each with what is
+/// present on its own mean, what was there before is shared out anew, and nothing has come.
+fn growth(old: &[Segment], parts: &[Part]) -> f64 {
+    let (mut net, mut gains) = (0.0, 0.0);
+    let mut first = 0;
+    for part in parts {
+        while old.get(first).is_some_and(|s| s.state.range.end <= part.range.start) {
+            first += 1;
+        }
+        let here = old.get(first..).unwrap_or_default().iter();
+        for known in here.take_while(|s| s.state.range.start < part.range.end) {
+            let size = part.range.intersection(known.state.range).size() as f64;
+            let more = part.resident.zip(known.state.resident).map_or(0.0, |(now, then)| (now - then) * size);
+            net += more;
+            gains += more.max(0.0);
+        }
+    }
+    if gains > 0.0 { (net / gains).clamp(0.0, 1.0) } else { 0.0 }
 }
 
 /// Lets the time pass for a segment and appends it, joined to the one before where that is of the same part, from

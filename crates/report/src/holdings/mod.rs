@@ -14,7 +14,7 @@
 //! | working set, 1 s | Denning's, at the rates of the last aggregation, as [`crate::trend`] has it: of a region accessed in a share `p` of the sampling intervals, `1 - (1 - p)^n` |
 //! | working set, 10 s and 60 s | the same over the aggregations that there were: `1 - product(1 - p)^n`; not known where nothing has been observed for so long. Never less than that of a shorter window |
 //! | hot | at a tenth of the highest rate and more, on a mean in which what was `t` seconds ago counts `exp(-t / FADE_S)` ([`FADE_S`]), since it became known. Never more than the working set of 10 s |
-//! | cold since | present, and known not to have been accessed for so long: the product of the above, without what was unknown in the meantime. None where nothing has been observed for so long |
+//! | cold since | present, and known not to have been accessed for so long: the product of the above, without what was unknown, and what was not there, in the meantime. None where nothing has been observed for so long |
 //! | unknown | could not be observed, and may be there |
 //!
 //! So the three working sets and what is cold are expected values, as the rates are. In the sums of a process everything it

@@ -39,6 +39,45 @@ fn hot_cold_and_unknown_are_told_apart() {
     assert_eq!(figures.unknown, Some(4 * MIB));
 }
 
+/// A file that is mapped and read in order, a MiB a second: no more can be cold since 10 s than was there 10 s ago.
+#[test]
+fn what_was_not_there_is_not_cold_since_then() {
+    let mut list = Vec::new();
+    for i in 0..40 {
+        // Most of its pages come with the fault of another: nobody accesses them. Regions are drawn now so, now so.
+        let (whole, front) = (64 * MIB, (i + 1) * MIB);
+        let part = |start: u64, end: u64, resident| RegionSnapshot {
+            resident: Some(resident),
+            ..region(start, end, 0)
+        };
+        let regions = match i % 3 {
+            0 => vec![part(0, whole, front)],
+            1 => vec![part(0, front, front), part(front, whole, 0)],
+            _ => vec![part(0, i * MIB, i * MIB), part(i * MIB, whole, MIB)],
+        };
+        list.extend(span(i, 1, &regions));
+    }
+    let figures = held(&list).totals();
+    assert_eq!(figures.resident, Some(40 * MIB));
+    let cold = figures.cold_10s.unwrap();
+    assert!((29 * MIB..=31 * MIB).contains(&cold), "{} MiB", cold / MIB);
+}
+
+/// What is there stays as cold as it is, however the regions are drawn that it lies in.
+#[test]
+fn drawing_regions_anew_brings_nothing() {
+    let there = |i: u64| {
+        let part =
+            |start, end, resident| RegionSnapshot { resident: Some(resident), ..region(start, end, 0) };
+        // All of it lies in the first half.
+        let at = (8 + i * 5 % 24) * MIB;
+        [part(0, at, at), part(at, 64 * MIB, 32 * MIB - at)]
+    };
+    let list: Vec<Snapshot> = (0..40).flat_map(|i| span(i, 1, &there(i))).collect();
+    let cold = held(&list).totals().cold_10s.unwrap();
+    assert!(cold > 31 * MIB, "{} MiB of 32", cold / MIB);
+}
+
 /// Every eighth page in use: a working set of so many, and the others are as cold as if they lay elsewhere.
 #[test]
 fn pages_between_those_in_use_are_cold() {
