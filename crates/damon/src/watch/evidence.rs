@@ -55,8 +55,8 @@ impl Evidence {
         if self.floor { own <= rate } else { own <= rate * tuning.like && rate <= own * tuning.like }
     }
 
-    /// Whether it may be of memory of this rate. A bound may be of all from a little below it on: it is of a window that was met, by
-    /// chance sooner than others.
+    /// Whether it may be of memory of this rate. A bound may be up to [`Tuning::like`] times above it, too: the window that it is of
+    /// was met sooner than most by chance.
     pub fn may_be(&self, rate: f32, tuning: &Tuning) -> bool {
         self.is_like(rate, tuning) || self.floor && self.rate() <= rate * tuning.like
     }

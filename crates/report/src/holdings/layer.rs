@@ -179,7 +179,7 @@ impl Layer {
     /// addresses before keeps its history.
     pub fn replace(&mut self, parts: &[Part], from: f64, to: f64) {
         let from = self.until.max(from);
-        let growth = growth(&self.segments, parts);
+        let arrived = share_arrived(&self.segments, parts);
         let mut old = std::mem::replace(&mut self.segments, std::mem::take(&mut self.spare));
         let out = &mut self.segments;
         out.clear();
@@ -221,8 +221,8 @@ impl Layer {
                 let mut state = rest;
                 state.range.end = end;
                 let more = state.resident.zip(known.state.resident).map_or(0.0, |(now, then)| now - then);
-                if more * growth > 0.0 {
-                    known.history.arrive(more * growth * known.size() * known.state.seen, to);
+                if more * arrived > 0.0 {
+                    known.history.arrive(more * arrived * known.size() * known.state.seen, to);
                 }
                 grow(out, first, Segment { state, ..known }, (from, to));
                 rest.range.start = end;
@@ -237,7 +237,7 @@ impl Layer {
 
 /// The share of what is present now and was not, piece by piece, that is more on the whole: where regions are drawn anew, each with what is
 /// present on its own mean, what was there before is shared out anew, and nothing has come.
-fn growth(old: &[Segment], parts: &[Part]) -> f64 {
+fn share_arrived(old: &[Segment], parts: &[Part]) -> f64 {
     let (mut net, mut gains) = (0.0, 0.0);
     let mut first = 0;
     for part in parts {
