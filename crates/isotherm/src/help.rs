@@ -28,6 +28,13 @@ fn fitted(mut command: Command, width: usize) -> Command {
     command.mut_subcommands(|subcommand| fitted(subcommand, width))
 }
 
+/// The commands below another that have this name, as they are typed.
+pub fn places_of(name: &str) -> Vec<String> {
+    let whole = Cli::command();
+    let above = whole.get_subcommands().filter(|above| above.find_subcommand(name).is_some());
+    above.map(|above| format!("`{} {} {name}`", whole.get_name(), above.get_name())).collect()
+}
+
 /// A part of a help text.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Block {

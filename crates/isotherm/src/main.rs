@@ -80,6 +80,13 @@ fn said_instead(mut text: clap::Error) -> ExitCode {
         let tip = format!("'{word}' would be a negative value, and no option before it takes one");
         text.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
     }
+    if let Some(ContextValue::String(word)) = text.get(ContextKind::InvalidSubcommand) {
+        let places = help::places_of(word);
+        if !places.is_empty() {
+            let tip = format!("there is {}", places.join(", "));
+            text.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+        }
+    }
     let printed = text.print().and_then(|()| std::io::stdout().flush());
     match printed {
         Err(error) if !text.use_stderr() => {

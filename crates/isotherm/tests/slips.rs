@@ -174,3 +174,21 @@ fn of_recordings_of_different_commands_it_is_said_that_they_are() {
     let same = told(["a.rec", "c.rec"]);
     assert!(same.contains("2 runs of the recorder") && !same.contains("different"), "{same}");
 }
+
+#[test]
+fn a_command_that_is_below_another_is_named_whole() {
+    let dir = tempdir().unwrap();
+    run(dir.path(), &["wss"]).fails(2, &["`isotherm report wss`"]);
+    run(dir.path(), &["accuracy"]).fails(2, &["`isotherm lab accuracy`"]);
+    let done = run(dir.path(), &["nonsense"]);
+    assert!(!done.err.contains("there is"), "{done:?}");
+}
+
+#[test]
+fn figures_that_make_no_sense_are_refused_in_words() {
+    let dir = tempdir().unwrap();
+    run(dir.path(), &["report", "summary", "-n", "x"]).fails(2, &["'x'", "a whole number"]);
+    run(dir.path(), &["report", "summary", "--mappings=-1"]).fails(2, &["'-1'", "a whole number"]);
+    run(dir.path(), &["record", "--overhead", "1e9%", "--pid", "1"])
+        .fails(2, &["1e9%", "100%", "0 is no ceiling"]);
+}

@@ -93,6 +93,7 @@ fn remedy(source: &io::Error) -> &'static str {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             " (free some space; what was saved before, if anything, stays readable)"
         }
+        io::ErrorKind::IsADirectory => " (name a file in it)",
         io::ErrorKind::PermissionDenied => " (choose a path you may use, or change its permissions)",
         io::ErrorKind::NotFound => " (check the path)",
         _ => "",

@@ -109,6 +109,10 @@ fn parse_moment(text: &str) -> Result<Moment, UnitError> {
     }
 }
 
+fn parse_count(text: &str) -> Result<usize, String> {
+    text.parse().map_err(|_| "give how many, a whole number such as 20".to_owned())
+}
+
 /// What each process, mapping and object holds: mapped, resident, working set, hot, cold, unknown.
 #[derive(Debug, Args)]
 #[command(after_help = SUMMARY_COLUMNS)]
@@ -134,11 +138,11 @@ pub struct SummaryArgs {
     #[arg(long, value_name = "SIZE", default_value = "0", hide_default_value = true, value_parser = parse_size)]
     pub min_size: u64,
     /// Most lines [default: 20 on the terminal, all with --json and --csv; 0: all]
-    #[arg(short = 'n', long, value_name = "N")]
+    #[arg(short = 'n', long, value_name = "N", value_parser = parse_count)]
     pub limit: Option<usize>,
     /// Most mappings below a process [default: 4 on the terminal, all with --json and --csv]; of a process that ended the 8
     /// largest are kept, and the others together as `other mappings`
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_count)]
     pub mappings: Option<usize>,
     /// Columns to use [default: those of the terminal]; from 150 on sizes are written in full, below 78 some
     /// columns are left out

@@ -64,8 +64,8 @@ pub struct MonitorArgs {
     /// 1000000 at most
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = parse_regions, allow_negative_numbers = true)]
     pub max_regions: usize,
-    /// Ceiling of the monitor's own CPU time, in percent of one CPU; 0 is none
-    #[arg(long, value_name = "SHARE", default_value = "1%", value_parser = parse_share, allow_hyphen_values = true)]
+    /// Ceiling of the monitor's own CPU time, in percent of one CPU, 100% at most; 0 is none
+    #[arg(long, value_name = "SHARE", default_value = "1%", value_parser = parse_ceiling, allow_hyphen_values = true)]
     pub overhead: f64,
     /// Who decides which pages to look at; `kernel` and `refs` have no choice [default: watch with `pte`, classic with
     /// `idle`]
@@ -207,6 +207,15 @@ const LEAST_UPDATE: Duration = Duration::from_millis(1);
 /// The most regions that can be asked for. A guess: a thousand times the default; each takes part of a core's cache and of every
 /// snapshot.
 const MOST_REGIONS: usize = 1_000_000;
+
+/// Parses a ceiling of CPU time. One thread watches, so that more than a CPU is a slip, or is meant to be none.
+fn parse_ceiling(text: &str) -> Result<f64, String> {
+    match parse_share(text) {
+        Ok(share) if share > 1.0 => Err("above 100%, all that a CPU has; 0 is no ceiling".to_owned()),
+        Ok(share) => Ok(share),
+        Err(error) => Err(error.to_string()),
+    }
+}
 
 /// Parses a number of regions. Which are too few is said with the other attributes.
 fn parse_regions(text: &str) -> Result<usize, String> {

@@ -61,6 +61,8 @@ pub struct Finished {
     pub length: Duration,
     /// For how much of that nothing was sampled.
     pub unsampled: Unsampled,
+    /// Processes that were to be observed then, and had not been reached.
+    pub waiting: u64,
     /// Signals that had asked to end when it ended.
     pub signals: usize,
     /// Why lines of --follow were not written, if they were not.
@@ -291,7 +293,7 @@ impl Recorder {
         let bytes = if self.placement.is_some() { bytes } else { 0 };
         let bytes = bytes + series.as_ref().map_or(0, |done| done.bytes);
         let (snapshots, placement) = (self.snapshots, self.placement);
-        let digest = self.digest;
+        let (digest, waiting) = (self.digest, self.met.waiting);
         Ok(Finished {
             snapshots,
             holds_something,
@@ -302,6 +304,7 @@ impl Recorder {
             on_request: false,
             length: Duration::ZERO,
             unsampled: Unsampled::default(),
+            waiting,
             signals: 0,
             lost_line: None,
         })

@@ -154,6 +154,11 @@ fn tell_series(args: &RecordArgs, finished: &Finished, done: &Done, stop: &Stop,
 pub fn tell_nothing(args: &RecordArgs, finished: &Finished) {
     let why = match finished.snapshots {
         0 => no_snapshot(&args.monitor, finished.on_request, finished.length, finished.unsampled),
+        _ if finished.waiting > 0 => format!(
+            "{} waited to be observed, and none was reached in {}; record for longer",
+            counted(finished.waiting, "process"),
+            format_time(u64::try_from(finished.length.as_nanos()).unwrap_or(u64::MAX))
+        ),
         snapshots => {
             let what = match &args.targets {
                 targets if !targets.cgroup.is_empty() => "no process was in the control group",
