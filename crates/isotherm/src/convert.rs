@@ -5,7 +5,9 @@ use crate::output::{self, Draft};
 use crate::reading::{self, Recording};
 use crate::stop::Stop;
 use anyhow::{Context, anyhow, bail};
-use isotherm_record::{Error, Format, Item, ItemReader, ItemWriter, create, create_on, nr_snapshots};
+use isotherm_record::{
+    End, Error, Format, Item, ItemReader, ItemWriter, Warning, create, create_on, nr_snapshots,
+};
 use isotherm_report::units::{counted, format_size, significant};
 use std::fs::File;
 use std::io::{ErrorKind, IsTerminal};
@@ -201,13 +203,19 @@ impl Done {
 
 type Copied = anyhow::Result<Box<dyn ItemReader>>;
 
+/// Why a recording ended that was not read to its end.
+const NO_END: &str = "not known: the recording that was converted was not read to its end";
+
 /// Copies every item; returns the reader, for its warnings. What reading left out, chose or assumed is among what the
 /// copy says that could not be seen: who reads the copy does not see the original.
 fn copy(mut reader: Box<dyn ItemReader>, mut writer: Box<dyn ItemWriter>, done: &Done) -> Copied {
-    let (mut spots, mut end) = (Vec::new(), None);
+    let (mut spots, mut end, mut last_ns) = (Vec::new(), None, 0);
     while let Some(item) = reader.next_ref()? {
         match item {
-            Item::Snapshot(snapshot) => done.add(snapshot.nr_regions()),
+            Item::Snapshot(snapshot) => {
+                done.add(snapshot.nr_regions());
+                last_ns = snapshot.end_ns;
+            }
             Item::Header(header) => spots.clone_from(&header.backend.blind_spots),
             // Only when all is read it is known what was left out. It comes last.
             Item::End(item) => {
@@ -218,6 +226,12 @@ fn copy(mut reader: Box<dyn ItemReader>, mut writer: Box<dyn ItemWriter>, done: 
         }
         writer.write(item)?;
     }
+    // One that was cut off, or whose end is damaged, has none to say it in. That it has none and is whole otherwise, the copy says
+    // by having none either.
+    let is_flawed =
+        reader.warnings().iter().any(|w| reading::is_flaw(w) && !matches!(w, Warning::Unfinished { .. }));
+    let end = end
+        .or_else(|| is_flawed.then(|| End { time_ns: last_ns, reason: NO_END.to_owned(), ..End::default() }));
     if let Some(mut end) = end {
         if !reader.warnings().is_empty() {
             if end.blind_spots.is_empty() {

@@ -69,6 +69,7 @@ fn access(args: &AccessArgs) -> anyhow::Result<()> {
             ..Pattern::default()
         },
         by: args.by,
+        limit: args.limit.filter(|most| *most > 0),
         sort: args.sort,
         descending: largest_first != args.reverse,
     });

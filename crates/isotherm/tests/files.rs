@@ -235,6 +235,18 @@ fn a_damaged_recording_is_used_as_far_as_it_goes_and_the_report_says_so() {
         assert_eq!(done.status.code(), Some(1), "{args:?}: {}", done.err);
     }
     assert!(run(dir, &["report", "raw", "-i", "left.rec"]).ok().lines().count() > 1000);
+    // Who gets the copy is told too, also where the end that would say it is what is missing.
+    std::fs::write(dir.join("both.rec"), &damaged[..whole.len() * 3 / 4]).unwrap();
+    for (from, words) in
+        [("bad", &["are damaged"][..]), ("both", &["are damaged", "cut off"]), ("cut", &["cut off"])]
+    {
+        for to in ["copy.rec", "copy.parquet"] {
+            run(dir, &["convert", &format!("{from}.rec"), to]);
+            let copy = run(dir, &["report", "wss", "-i", to]).ok().replace('\n', " ");
+            assert!(words.iter().all(|word| copy.contains(word)), "{from}, {to}: {copy}");
+            std::fs::remove_file(dir.join(to)).unwrap();
+        }
+    }
     let same = run(dir, &["report", "diff", "--exit-code", "bad.rec", "left.rec"]);
     assert_ne!(same.status.code(), Some(0), "{}{}", same.out, same.err);
 }

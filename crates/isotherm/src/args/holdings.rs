@@ -109,7 +109,8 @@ fn parse_moment(text: &str) -> Result<Moment, UnitError> {
     }
 }
 
-fn parse_count(text: &str) -> Result<usize, String> {
+/// Parses how many lines there may be.
+pub fn parse_count(text: &str) -> Result<usize, String> {
     text.parse().map_err(|_| "give how many, a whole number such as 20".to_owned())
 }
 

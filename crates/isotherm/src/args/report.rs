@@ -1,5 +1,6 @@
 //! The arguments of `isotherm report` and `isotherm convert`.
 
+use super::holdings::parse_count;
 use super::{DiffArgs, InfoArgs, SummaryArgs};
 use clap::{Args, Subcommand};
 use isotherm_damon::AddrRange;
@@ -86,6 +87,7 @@ pub struct InputArgs {
 const ACCESS_EXAMPLES: &str = "\
 Examples:
   isotherm report access --sort rate --rate 5%..     what is hot at the end, hottest first
+  isotherm report access --sort rate -n 10           the ten hottest regions of each target
   isotherm report access --time 10s..20s             mean over ten seconds
   isotherm report access --time .. --mapping heap    mean over all the recording, of the heap
   isotherm report access --resident 2M.. --age 5s.. --rate 0   idle for 5 s and worth reclaiming
@@ -113,6 +115,9 @@ pub struct AccessArgs {
     /// Sort the other way round
     #[arg(long)]
     pub reverse: bool,
+    /// Most regions of a target or object, the first by --sort; sums are of all [default: all; 0: all]
+    #[arg(short = 'n', long, value_name = "N", value_parser = parse_count)]
+    pub limit: Option<usize>,
     /// Only regions of this size, `MIN..MAX`; either end may be left out
     #[arg(long, value_name = "RANGE", value_parser = parse_sizes)]
     pub size: Option<Bounds<u64>>,

@@ -65,6 +65,8 @@ pub struct AccessOptions {
     pub descending: bool,
     /// Whose memory a group of regions is.
     pub by: Grouping,
+    /// Most regions that are listed of a group, the first in the order asked for; all where it is not said.
+    pub limit: Option<usize>,
 }
 
 /// Whose memory a group of regions is.
@@ -273,7 +275,8 @@ impl AccessAnalysis {
         let mappers = self.mappers();
         while let Some(target) = shown.last().map(|row| row.target) {
             let first = shown.partition_point(|row| row.target != target);
-            let regions = if first == 0 { std::mem::take(&mut shown) } else { shown.split_off(first) };
+            let mut regions = if first == 0 { std::mem::take(&mut shown) } else { shown.split_off(first) };
+            let rest = regions.split_off(self.options.limit.unwrap_or(usize::MAX).min(regions.len()));
             let id = TargetId(target);
             report.targets.push(TargetAccess {
                 target,
@@ -281,6 +284,8 @@ impl AccessAnalysis {
                 object: self.space.object(id).map(|object| object.id.to_string()),
                 totals: of_groups.get(&target).cloned().unwrap_or_default(),
                 regions,
+                unlisted_regions: rest.len() as u64,
+                unlisted_bytes: rest.iter().map(|region| region.size).sum(),
             });
         }
         report.targets.reverse();

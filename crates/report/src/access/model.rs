@@ -44,6 +44,11 @@ impl AccessRegion {
     }
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands it out so")]
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
 /// The regions of one target, or of one object.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TargetAccess {
@@ -55,7 +60,13 @@ pub struct TargetAccess {
     pub object: Option<String>,
     /// Its regions that fit the pattern, in the order asked for.
     pub regions: Vec<AccessRegion>,
-    /// Sums over them.
+    /// Others that fit it and come behind the limit of the list.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub unlisted_regions: u64,
+    /// Their mapped bytes.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub unlisted_bytes: u64,
+    /// Sums over all that fit it, listed or not.
     pub totals: Totals,
 }
 

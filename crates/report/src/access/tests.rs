@@ -54,6 +54,35 @@ fn the_group_of_the_hottest_region_comes_first() {
 }
 
 #[test]
+fn a_list_may_be_cut_and_its_sums_are_of_all() {
+    let of = |id, first| {
+        let at = |i: u64| region(i * MIB, (i + 1) * MIB, u32::try_from(i).unwrap() + first);
+        TargetSnapshot::new(TargetId(id), (0..5).map(at).collect())
+    };
+    let list = [Snapshot { targets: vec![of(1, 0), of(2, 10)], ..snapshot(0, 1, Vec::new()) }];
+    let of = |limit, selection| {
+        let (sort, descending) = (SortKey::Rate, true);
+        report(AccessOptions { selection, sort, descending, limit, ..AccessOptions::default() }, &list)
+    };
+    for selection in [Selection::Last, Selection::Between(Duration::ZERO, Duration::from_secs(9))] {
+        let (all, cut) = (of(None, selection), of(Some(2), selection));
+        assert_eq!(cut.totals, all.totals);
+        for (cut, all) in cut.targets.iter().zip(&all.targets) {
+            assert_eq!((cut.target, &cut.totals), (all.target, &all.totals));
+            assert_eq!(cut.regions, all.regions[..2]);
+            assert_eq!((cut.unlisted_regions, cut.unlisted_bytes), (3, 3 * MIB));
+            assert_eq!((all.unlisted_regions, all.regions.len()), (0, 5));
+        }
+        let mut text = Vec::new();
+        write_text(&cut, 100, &mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        assert_eq!(text.matches("3 more regions, 3.0 MiB, not listed: --limit").count(), 2, "{text}");
+        let of_all = of(Some(5), selection);
+        assert_eq!(of_all, all);
+    }
+}
+
+#[test]
 fn an_aggregate_is_the_mean_over_its_time() {
     let between = Selection::Between(Duration::from_millis(500), Duration::from_millis(2500));
     let report = report(select(between), &stairs(0, 10));

@@ -59,6 +59,11 @@ pub fn write_text(report: &AccessReport, width: usize, out: &mut impl Write) -> 
                 let cells = cells.each_ref().map(String::as_str);
                 columns.write(out, &addresses, cells, r.mapping.as_deref().unwrap_or(UNKNOWN_MAPPING))?;
             }
+            if target.unlisted_regions > 0 {
+                let regions = counted(target.unlisted_regions, "more region");
+                let size = format_size(target.unlisted_bytes);
+                write_wrapped(&format!("{regions}, {size}, not listed: --limit"), width, out)?;
+            }
             if report.targets.len() > 1 {
                 write_totals(&target.totals, report.ceiling_hz, width, out)?;
             }

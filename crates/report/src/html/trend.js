@@ -51,16 +51,22 @@ class TrendView {
     return groups;
   }
 
-  /** What some stretches say together; `null` when nothing was recorded in them. */
+  /**
+   * What some stretches say together; `null` when nothing was recorded in them. Where nothing was known of any memory,
+   * which is no working set of 0, all but `unknown` are `null`.
+   */
   together([from, to]) {
     const { start_ns: start, width_ns: width, mean, min, max, unknown } = this.trend;
-    const known = Array.from({ length: to - from }, (_, i) => from + i).filter((i) => mean[i] != null);
-    if (known.length === 0) return null;
-    const average = (list) => known.reduce((sum, i) => sum + (list[i] ?? 0), 0) / known.length;
+    const stretches = Array.from({ length: to - from }, (_, i) => from + i);
+    const recorded = stretches.filter((i) => (unknown[i] ?? mean[i]) != null);
+    if (recorded.length === 0) return null;
+    const known = recorded.filter((i) => mean[i] != null);
+    const average = (list, of) => of.reduce((sum, i) => sum + (list[i] ?? 0), 0) / of.length;
+    const ifKnown = (value) => (known.length > 0 ? value() : null);
     return {
       from: start + from * width, to: Math.min(start + to * width, model.length_ns),
-      mean: average(mean), unknown: average(unknown),
-      min: Math.min(...known.map((i) => min[i])), max: Math.max(...known.map((i) => max[i])),
+      mean: ifKnown(() => average(mean, known)), unknown: average(unknown, recorded),
+      min: ifKnown(() => Math.min(...known.map((i) => min[i]))), max: ifKnown(() => Math.max(...known.map((i) => max[i]))),
     };
   }
 
@@ -72,7 +78,7 @@ class TrendView {
     this.plot.style.height = `${ABOVE + height + BELOW}px`;
     fill(this.axes, { width: outer, height: ABOVE + height + BELOW }, []);
     const points = this.groups(width / 1.5).map((group) => this.together(group));
-    const top = Math.max(1, ...points.map((p) => (p ? Math.max(p.max, p.unknown) : 0))) * 1.05;
+    const top = Math.max(1, ...points.map((p) => (p ? Math.max(p.max ?? 0, p.unknown) : 0))) * 1.05;
     const x = (ns) => clamp(((ns - time.low) / time.span) * width, 0, width);
     const y = (bytes) => height - (bytes / top) * height;
     const group = plotGroup(width, height);
@@ -81,19 +87,22 @@ class TrendView {
       group.append(svg('line', { class: 'grid', x1: 0, x2: width, y1: y(at), y2: y(at) }),
         svg('text', { x: -10, y: y(at) + 4, 'text-anchor': 'end' }, formatSize(at, true)));
     }
-    // Lines end where nothing was recorded.
-    const runs = [[]];
-    points.forEach((p) => (p ? runs.at(-1).push(p) : runs.push([])));
-    for (const run of runs.filter((r) => r.length > 0)) {
-      const edge = (value, list) => list.flatMap((p) => [`${x(p.from)},${y(value(p))}`, `${x(p.to)},${y(value(p))}`]);
+    // Lines end where nothing was recorded, that of the working set also where nothing was known.
+    const runs = (isThere) => {
+      const all = [[]];
+      points.forEach((p) => (p && isThere(p) ? all.at(-1).push(p) : all.push([])));
+      return all.filter((run) => run.length > 0);
+    };
+    const edge = (value, list) => list.flatMap((p) => [`${x(p.from)},${y(value(p))}`, `${x(p.to)},${y(value(p))}`]);
+    for (const run of runs((p) => p.mean != null)) {
       const back = [...run].reverse().flatMap((p) => [`${x(p.to)},${y(p.min)}`, `${x(p.from)},${y(p.min)}`]);
       group.append(
         svg('polygon', { class: 'band', points: [...edge((p) => p.max, run), ...back].join(' ') }),
         svg('polyline', { class: 'curve', points: edge((p) => p.mean, run).join(' ') }),
       );
-      if (this.trend.unknown.some((bytes) => bytes > 0)) {
-        group.append(svg('polyline', { class: 'unknown', points: edge((p) => p.unknown, run).join(' ') }));
-      }
+    }
+    if (this.trend.unknown.some((bytes) => bytes > 0)) {
+      for (const run of runs(() => true)) group.append(svg('polyline', { class: 'unknown', points: edge((p) => p.unknown, run).join(' ') }));
     }
     if (this.cursor != null) group.append(svg('line', { class: 'tick', x1: x(this.cursor), x2: x(this.cursor), y1: 0, y2: height }));
     timeAxis(group, width, height, true);
@@ -107,9 +116,10 @@ class TrendView {
     const per = this.groups(this.width / 1.5).find(([from, to]) => at >= start + from * width && at < start + to * width);
     const point = per && this.together(per);
     const step = Math.min(width, 1e9);
+    const known = point && (point.mean == null ? ['working set not known: nothing was seen of any memory']
+      : [`working set ${formatSize(point.mean)}`, `lowest ${formatSize(point.min)}, highest ${formatSize(point.max)}`]);
     const lines = point
-      ? [`working set ${formatSize(point.mean)}`, `lowest ${formatSize(point.min)}, highest ${formatSize(point.max)}`, `unknown ${formatSize(point.unknown)}`,
-        `${formatMoment(model.start_ns + point.from, step)} to ${formatMoment(model.start_ns + point.to, step)}`]
+      ? [...known, `unknown ${formatSize(point.unknown)}`, `${formatMoment(model.start_ns + point.from, step)} to ${formatMoment(model.start_ns + point.to, step)}`]
       : ['nothing was recorded here', formatMoment(model.start_ns + at, step)];
     this.tip.replaceChildren(el('strong', {}, lines[0]), ...lines.slice(1).map((line) => el('span', {}, line)));
     Object.assign(this.tip.dataset, point ? { mean: point.mean, min: point.min, max: point.max, fromNs: model.start_ns + point.from, toNs: model.start_ns + point.to } : {});
@@ -132,7 +142,7 @@ class TrendView {
       el('thead', {}, el('tr', {}, ...head.map((text) => el('th', { scope: 'col' }, text)))), el('tbody', {}, ...rows)));
     const shares = percentiles.map(([percent, bytes], i) => el('tr', {}, el('th', { scope: 'row' }, `${percent} %`), cell(formatSize(bytes)), cell(formatSize(unknown[i]?.[1] ?? 0))));
     const rows = this.groups(24).map((group) => this.together(group)).filter((p) => p).map((p) => el('tr', {},
-      el('th', { scope: 'row' }, formatMoment(model.start_ns + p.from, Math.min(1e9, p.to - p.from))), ...[p.mean, p.min, p.max, p.unknown].map((bytes) => cell(formatSize(bytes)))));
+      el('th', { scope: 'row' }, formatMoment(model.start_ns + p.from, Math.min(1e9, p.to - p.from))), ...[p.mean, p.min, p.max, p.unknown].map((bytes) => cell(bytes == null ? 'not known' : formatSize(bytes)))));
     this.table.replaceChildren(
       table('Whole recording: size that is not exceeded for this share of the time', ['share of time', 'working set', 'unknown'], shares),
       table('What is in view', ['from', 'mean', 'lowest', 'highest', 'unknown'], rows),

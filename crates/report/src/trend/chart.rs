@@ -74,6 +74,9 @@ impl Layout {
             notes
                 .push("line: mean; band: lowest to highest of the snapshots in each step of time".to_owned());
         }
+        if report.over_time.iter().any(|b| b.mean.is_none()) {
+            notes.push("where there is no line nothing is known of that time".to_owned());
+        }
         notes.extend(report.provenance.foot());
         let page = Page::new(options.width, &report.provenance, &options.title, notes);
         let (width, y) = (page.width, page.head() + CAPTION);

@@ -285,8 +285,8 @@ impl Counted {
             self.unknown_ns = self.unknown_ns.saturating_add(end - start);
         }
         self.unknown.add(unknown, end - start);
-        self.series.add(value, start, end);
-        self.unknown_series.add(unknown, start, end);
+        self.series.add(is_known.then_some(value), start, end);
+        self.unknown_series.add(Some(unknown), start, end);
     }
 }
 
@@ -326,7 +326,7 @@ pub struct TrendReport {
     pub relative_error: f64,
     /// The time called 0, ns.
     pub origin_ns: u64,
-    /// The figure over time.
+    /// The figure over time; where nothing was known of any memory there is none.
     pub over_time: Vec<Bucket>,
     /// The unknown bytes beside a working set, over the same stretches of time; empty for other figures.
     pub unknown_over_time: Vec<Bucket>,

@@ -56,8 +56,9 @@ impl Series {
         Self { start_ns: 0, width_ns: 0, cells: vec![Cell::default(); most], last_ns: 0 }
     }
 
-    /// `value` held from `start` to `end`. What lies before the first value's start is moved there.
-    pub fn add(&mut self, value: u64, start: u64, end: u64) {
+    /// `value` held from `start` to `end`; `None`: that is time in which it is not known. What lies before the first start is
+    /// moved there.
+    pub fn add(&mut self, value: Option<u64>, start: u64, end: u64) {
         if start >= end {
             return;
         }
@@ -71,6 +72,7 @@ impl Series {
             self.halve();
         }
         self.last_ns = self.last_ns.max(end);
+        let Some(value) = value else { return };
         let index = |ns: u64| usize::try_from(ns / self.width_ns).unwrap_or(usize::MAX);
         for i in index(start)..=index(end - 1) {
             let from = i as u64 * self.width_ns;
@@ -117,14 +119,15 @@ mod tests {
     proptest! {
         #[test]
         fn buckets_cover_the_time_and_keep_value_times_time(
-            steps in proptest::collection::vec((0u64..5_000, 1u64..1_000, 0u64..1_000), 1..60), most in 2usize..20,
+            steps in proptest::collection::vec((proptest::option::of(0u64..5_000), 1u64..1_000, 0u64..1_000), 1..60),
+            most in 2usize..20,
         ) {
             let mut series = Series::new(most);
             let (mut now, mut sum, mut first) = (1_000, 0u64, None);
             for (value, length, pause) in steps {
                 series.add(value, now, now + length);
                 first.get_or_insert(now);
-                sum += value * length;
+                sum += value.unwrap_or(0) * length;
                 now += length;
                 if pause > 900 {
                     now += pause;
@@ -145,10 +148,21 @@ mod tests {
     }
 
     #[test]
+    fn time_in_which_nothing_is_known_has_no_value() {
+        let mut series = Series::new(8);
+        series.add(None, 10, 20);
+        series.add(Some(3), 20, 30);
+        series.add(None, 30, 50);
+        let buckets = series.buckets();
+        assert_eq!(buckets.iter().map(|b| b.mean).collect::<Vec<_>>(), [None, Some(3.0), None, None]);
+        assert_eq!((buckets[0].start_ns, buckets[3].end_ns), (10, 50));
+    }
+
+    #[test]
     fn extremes_survive_the_joining() {
         let mut series = Series::new(4);
         for i in 0..1000u64 {
-            series.add(if i == 500 { 99 } else { 7 }, i * 10, i * 10 + 10);
+            series.add(Some(if i == 500 { 99 } else { 7 }), i * 10, i * 10 + 10);
         }
         let buckets = series.buckets();
         assert!((2..=4).contains(&buckets.len()));
@@ -160,10 +174,11 @@ mod tests {
     #[test]
     fn extreme_times_do_not_panic() {
         let mut series = Series::new(3);
-        series.add(1, 5, 6);
-        series.add(u64::MAX, u64::MAX - 1, u64::MAX);
-        series.add(1, 0, 2);
-        series.add(1, 9, 9);
+        series.add(Some(1), 5, 6);
+        series.add(Some(u64::MAX), u64::MAX - 1, u64::MAX);
+        series.add(Some(1), 0, 2);
+        series.add(Some(1), 9, 9);
+        series.add(None, 9, u64::MAX);
         assert!(series.buckets().len() <= 4);
         assert_eq!(Series::new(8).buckets(), []);
     }

@@ -27,6 +27,9 @@ const RISING: [char; 9] =
 const GROWING: [char; 9] =
     [' ', '\u{258f}', '\u{258e}', '\u{258d}', '\u{258c}', '\u{258b}', '\u{258a}', '\u{2589}', '\u{2588}'];
 
+/// Stands on the axis where nothing is known, which is not 0.
+const UNKNOWN: char = '?';
+
 /// Writes the table of percentiles and the plot over time, with the head and foot of the recording.
 ///
 /// # Errors
@@ -134,7 +137,7 @@ fn write_plot(report: &TrendReport, options: &TextOptions, out: &mut impl Write)
         let bars: String = values
             .iter()
             .map(|value| {
-                let Some(value) = value else { return ' ' };
+                let Some(value) = value else { return if line == 0 { UNKNOWN } else { ' ' } };
                 let eighths = value / highest.max(f64::MIN_POSITIVE) * options.lines as f64 * 8.0;
                 RISING[(eighths - line as f64 * 8.0).round().clamp(0.0, 8.0) as usize]
             })
@@ -156,14 +159,18 @@ fn write_plot(report: &TrendReport, options: &TextOptions, out: &mut impl Write)
         }
     }
     writeln!(out, "{:>11} +{}", "", marks.into_iter().collect::<String>())?;
-    writeln!(out, "{:>11}  {}", "time (s)", labels.trim_end())
+    writeln!(out, "{:>11}  {}", "time (s)", labels.trim_end())?;
+    if values.contains(&None) {
+        say(&format!("{UNKNOWN}: nothing is known of that time"), options.width, out)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::Accumulate;
-    use crate::synthetic::{MIB, region, snapshot};
+    use crate::synthetic::{MIB, region, snapshot, unknown};
     use crate::trend::{Definition, Measure, TrendAnalysis, TrendOptions};
 
     /// 1 MiB for half of the time, then 8 MiB.
@@ -215,6 +222,27 @@ mod tests {
         let drawn = text.lines().skip_while(|l| !l.contains("% of time"));
         assert!(drawn.into_iter().all(|l| l.chars().count() <= 60), "{text}");
         assert!(text.contains("time (s)"));
+    }
+
+    #[test]
+    fn what_is_not_known_is_not_drawn_as_nothing() {
+        let mut analysis = TrendAnalysis::new(TrendOptions::new(Measure::WorkingSet(Definition::default())));
+        for i in 0..40 {
+            let known = region(0, MIB, if i < 20 { 0 } else { 20 });
+            analysis.snapshot(&snapshot(i, 1, vec![if i < 10 { unknown(0, MIB) } else { known }]));
+        }
+        let report = analysis.finish();
+        let means: Vec<Option<f64>> = report.over_time.iter().map(|b| b.mean).collect();
+        assert!(means[..10].iter().all(Option::is_none), "{means:?}");
+        assert!(means[10..20].iter().all(|mean| *mean == Some(0.0)), "{means:?}");
+        let mut out = Vec::new();
+        write_text(&report, &TextOptions { width: 54, lines: 4 }, &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let bottom = text.lines().rfind(|l| l.chars().nth(12) == Some('|')).unwrap();
+        assert_eq!(bottom.matches('?').count(), 10, "{text}");
+        assert!(bottom.contains(&format!("|{}{}", "?".repeat(10), " ".repeat(10))), "{text}");
+        assert!(text.contains("?: nothing is known"), "{text}");
+        assert!(!step().contains('?'));
     }
 
     #[test]
