@@ -14,7 +14,8 @@ Examples:
 
 Mappings are matched by program and name, anonymous ones by order and size; addresses do not matter. Compared are the
 mean over time of the working set (accessed at least once within 1 s) and of the access rate of what is in it.
-Mappings below 1 MiB or 5 % of the working set are too small to compare.
+Mappings below 1 MiB or 5 % of the working set are too small to compare. Anonymous memory that is of another size, or of the
+same as others of the program, may have been taken for another: what it lacks and those have is no difference.
 
 What a difference is. Each recording is cut into blocks of 1 s and more, and of six and more the middle half counts, so that
 a busy second does not; nor do blocks in which the monitor was later, or had lost sight of more, than in others (two
@@ -25,6 +26,9 @@ adds to that as far as it is more than half of it. Where the monitor was
 late for more than 2 % of the sampling intervals of the rest the machine was busy, and how fast the program ran is uncertain by twice
 of what is beyond that: that adds to the noise as far as the working set moves with speed, and an eighth of it in any case
 (half of it to that of rates).
+Memory in motion (a garbage collector's, that of a compiler started for each file) is in use by chance: what of a working
+set is elsewhere two seconds later, beyond 1 % that steady ones show, is as uncertain by seven tenths of that, and rates by four times
+that share. It is said how much that is.
 With several recordings a side, their own scatter takes its place; of four and more a side the middle half counts.
 Any part of what is unknown may have been in use, on each side another: each part is taken to be as likely as any other, which
 adds a standard deviation of 29 % of the unknown bytes (not of what no recording can see, as locked memory), however many

@@ -5,6 +5,7 @@
 //! of its program's memory some time after it ended, and its areas are free for others. Of the first process of a program the areas
 //! stay apart: there may be no second.
 
+use super::motion::Places;
 use super::profile::Sums;
 use crate::names::short_name;
 use crate::space::UNKNOWN_MAPPING;
@@ -33,6 +34,7 @@ pub(super) struct Area {
     pub anonymous: Option<AddrRange>,
     pub size: u64,
     pub slots: Vec<Sums>,
+    places: Places,
     /// It turned out to be part of another.
     part_of: Option<usize>,
 }
@@ -40,6 +42,13 @@ pub(super) struct Area {
 impl Area {
     pub fn called(name: &str) -> Self {
         Self { name: name.to_owned(), ..Self::default() }
+    }
+
+    fn add(&mut self, slot: usize, sums: &Sums) {
+        if self.slots.len() <= slot {
+            self.slots.resize(slot + 1, Sums::default());
+        }
+        self.slots[slot].add(sums);
     }
 }
 
@@ -88,8 +97,31 @@ impl Areas {
         self.list[at].size = self.list[at].size.max(size);
     }
 
-    /// Adds to a slot what `each` byte says, `by` bytes times seconds.
-    pub fn add_to(&mut self, mut at: usize, slot: usize, each: &Sums, by: f64) {
+    /// Adds to a slot what each byte of `range` says, for so many seconds.
+    pub fn add_to(&mut self, at: usize, slot: usize, each: &Sums, (range, seconds): (AddrRange, f64)) {
+        let at = self.whole_of(at);
+        let sums = each.times(range.size() as f64 * seconds);
+        self.list[at].places.add(range, sums.ws);
+        self.list[at].add(slot, &sums);
+    }
+
+    /// Ends a stretch of so many seconds. What moved since the one before is told to a slot, if there was one before.
+    pub fn end_stretch(&mut self, seconds: f64, slot: Option<usize>) {
+        for area in &mut self.list {
+            let motion = area.places.turn(seconds);
+            if let Some(slot) = slot.filter(|_| motion.compared > 0.0) {
+                area.add(slot, &Sums { motion, ..Sums::default() }.times(seconds));
+            }
+        }
+    }
+
+    /// What comes next is not compared with what was.
+    pub fn forget_places(&mut self) {
+        self.list.iter_mut().for_each(|area| area.places.forget());
+    }
+
+    /// The area that this one is part of, or itself.
+    fn whole_of(&mut self, mut at: usize) -> usize {
         while let Some(whole) = self.list[at].part_of {
             // The way is halved each time it is gone.
             if let Some(next) = self.list[whole].part_of {
@@ -97,11 +129,7 @@ impl Areas {
             }
             at = whole;
         }
-        let slots = &mut self.list[at].slots;
-        if slots.len() <= slot {
-            slots.resize(slot + 1, Sums::default());
-        }
-        slots[slot].add(&each.times(by));
+        at
     }
 
     /// All of it.
@@ -125,9 +153,12 @@ impl Areas {
 
     /// What `from` holds belongs to `to`, its size too.
     fn merge(&mut self, from: usize, to: usize) {
-        let (slots, size) = (std::mem::take(&mut self.list[from].slots), self.list[from].size);
+        let merged = &mut self.list[from];
+        let (slots, places) = (std::mem::take(&mut merged.slots), std::mem::take(&mut merged.places));
+        let size = merged.size;
         let area = &mut self.list[to];
         area.size += size;
+        area.places.merge(places);
         area.slots.resize(area.slots.len().max(slots.len()), Sums::default());
         area.slots.iter_mut().zip(&slots).for_each(|(slot, more)| slot.add(more));
     }
@@ -202,12 +233,12 @@ impl Known {
         (self.layout, self.near) = (layout, 0);
     }
 
-    /// Calls `part(areas, area, bytes)` for what of `range` lies in each area.
+    /// Calls `part(areas, area, inside)` for what of `range` lies in each area.
     pub fn share_out(
         &mut self,
         range: AddrRange,
         areas: &mut Areas,
-        mut part: impl FnMut(&mut Areas, usize, u64),
+        mut part: impl FnMut(&mut Areas, usize, AddrRange),
     ) {
         let layout = std::mem::take(&mut self.layout);
         let mut at = range.start;
@@ -229,14 +260,14 @@ impl Known {
             let inside = mapped.intersection(AddrRange::new(at, range.end));
             if at < inside.start {
                 let rest = self.named(UNKNOWN_MAPPING, areas);
-                part(areas, rest, inside.start - at);
+                part(areas, rest, AddrRange::new(at, inside.start));
             }
-            part(areas, *area, inside.size());
+            part(areas, *area, inside);
             at = inside.end;
         }
         if at < range.end {
             let rest = self.named(UNKNOWN_MAPPING, areas);
-            part(areas, rest, range.end - at);
+            part(areas, rest, AddrRange::new(at, range.end));
         }
         self.layout = layout;
     }

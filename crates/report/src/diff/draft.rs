@@ -2,11 +2,14 @@
 
 use super::change::{Found, Limits, percent};
 use super::matching::Matched;
+use super::motion::Motion;
 use super::profile::{RunProfile, Sums};
 use super::statistics::{Prior, Run, Test, centre, test};
 use super::{Change, DiffOptions, DiffRow};
 use super::{LACKED, LATE_LOOKS, LATE_RATES, LATE_SPEED, MIN_RATE_CHANGE, MISSED, RATED_UNKNOWN, WS_PART};
+use super::{MOVING_RATES, MOVING_SETS};
 use crate::units::{format_rate, format_size};
+use std::collections::HashMap;
 
 /// A figure in all recordings.
 pub(super) struct Sides {
@@ -33,12 +36,34 @@ pub(super) struct Draft {
     pub(super) ws: Sides,
     pub(super) rate: Sides,
     unknown: (f64, f64),
+    /// It is told apart by order and size alone, and another may have been taken for it.
+    pub(super) mistakable: bool,
     /// The tests, and where their p-values stand; `None`: not tested.
     pub(super) ws_test: Option<(Test, usize)>,
     pub(super) rate_test: Option<(Test, usize)>,
 }
 
-pub(super) fn row(one: &Matched, runs: &[RunProfile], nr_a: usize) -> Draft {
+/// Of each program's own memory, in each recording, so many bytes are in motion.
+pub(super) fn motion_of_programs(runs: &[RunProfile]) -> Vec<HashMap<&str, f64>> {
+    runs.iter().map(motion_of_run).collect()
+}
+
+fn motion_of_run(run: &RunProfile) -> HashMap<&str, f64> {
+    let mut of_program: HashMap<&str, (Motion, f64)> = HashMap::new();
+    for area in run.areas.iter().filter(|area| !area.object) {
+        let (motion, ws) = of_program.entry(&area.program).or_default();
+        motion.add(area.motion);
+        *ws += middle_of(&area.blocks, |s| s.ws);
+    }
+    of_program.into_iter().map(|(program, (motion, ws))| (program, motion.share() * ws)).collect()
+}
+
+fn middle_of(blocks: &[Sums], of: fn(&Sums) -> f64) -> f64 {
+    Run { blocks: blocks.iter().map(of).collect(), ..Run::default() }.mean()
+}
+
+/// `moving`: of [`motion_of_programs`].
+pub(super) fn row(one: &Matched, runs: &[RunProfile], moving: &[HashMap<&str, f64>], nr_a: usize) -> Draft {
     let area = |at: usize| one.of_run[at].map(|i| &runs[at].areas[i]);
     let blocks: Vec<Vec<Sums>> = (0..runs.len())
         .map(|at| {
@@ -46,13 +71,20 @@ pub(super) fn row(one: &Matched, runs: &[RunProfile], nr_a: usize) -> Draft {
         })
         .collect();
     let size = |from: usize, to: usize| (from..to).filter_map(area).map(|a| a.size).max().unwrap_or(0);
+    // Which of its anonymous memory a program uses next is a matter of chance: in one it may have what in another run is in any other.
+    let moving = |at: usize| Moving {
+        share: area(at).map_or(0.0, |area| area.motion.share()),
+        most: moving[at].get(&*one.program).copied().filter(|_| one.anonymous),
+    };
+    let moving: Vec<Moving> = (0..runs.len()).map(moving).collect();
     let name = if one.nr > 0 { format!("{} {}", one.name, one.nr) } else { one.name.clone() };
     Draft {
         program: one.program.clone(),
         object: one.object,
         mapping: name,
         sizes: (size(0, nr_a), size(nr_a, runs.len())),
-        ..draft(&blocks, runs, nr_a)
+        mistakable: one.is_mistakable,
+        ..draft(&blocks, runs, &moving, nr_a)
     }
 }
 
@@ -81,25 +113,42 @@ pub(super) fn all_of(runs: &[RunProfile], nr_a: usize) -> Draft {
             sums
         })
         .collect();
-    draft(&blocks, runs, nr_a)
+    let moving: Vec<Moving> =
+        runs.iter().map(|run| Moving { share: run.motion().share(), most: None }).collect();
+    draft(&blocks, runs, &moving, nr_a)
 }
 
-fn draft(blocks: &[Vec<Sums>], runs: &[RunProfile], nr_a: usize) -> Draft {
-    let middle_of = |blocks: &[Sums], of: fn(&Sums) -> f64| {
-        Run { blocks: blocks.iter().map(of).collect(), ..Run::default() }.mean()
+/// What of a working set is in motion.
+struct Moving {
+    share: f64,
+    /// Bytes that may be in it by chance, where that is more.
+    most: Option<f64>,
+}
+
+const fn rate(sums: &Sums) -> f64 {
+    if sums.ws > 0.0 { sums.heat / sums.ws } else { 0.0 }
+}
+
+fn draft(blocks: &[Vec<Sums>], runs: &[RunProfile], moving: &[Moving], nr_a: usize) -> Draft {
+    let in_motion = |at: usize| {
+        let own = moving[at].share * middle_of(&blocks[at], |s| s.ws);
+        MOVING_SETS * moving[at].most.map_or(own, |most| most.max(own))
     };
     let ws_late = |blocks: &[Sums]| {
         let (ws, slope) = (middle_of(blocks, |s| s.ws), middle_of(blocks, |s| s.slope));
         LATE_LOOKS + LATE_SPEED * if ws > 0.0 { slope / ws } else { 0.0 }
     };
-    let sides = |of: fn(&Sums) -> f64, late: &dyn Fn(&[Sums]) -> f64, unknown: &dyn Fn(&[Sums]) -> f64| {
+    type Of<'a> = &'a dyn Fn(&[Sums]) -> f64;
+    let sides = |of: fn(&Sums) -> f64, late: Of<'_>, unknown: Of<'_>, motion: &dyn Fn(usize) -> f64| {
         let mut a: Vec<Run> = blocks
             .iter()
             .zip(runs)
-            .map(|(blocks, run)| Run {
+            .enumerate()
+            .map(|(at, (blocks, run))| Run {
                 blocks: blocks.iter().map(of).collect(),
                 late: (run.missed - MISSED).max(0.0) * late(blocks),
                 unknown: unknown(blocks),
+                motion: motion(at),
             })
             .collect();
         let b = a.split_off(nr_a);
@@ -110,15 +159,22 @@ fn draft(blocks: &[Vec<Sums>], runs: &[RunProfile], nr_a: usize) -> Draft {
         object: false,
         mapping: String::new(),
         sizes: (0, 0),
-        ws: sides(|s| s.ws, &ws_late, &|blocks| middle_of(blocks, |s| s.unknown)),
-        rate: sides(|s| if s.ws > 0.0 { s.heat / s.ws } else { 0.0 }, &|_| LATE_RATES, &|_| 0.0),
-        unknown: sides(|s| s.unknown, &|_| 0.0, &|_| 0.0).means(),
+        ws: sides(|s| s.ws, &ws_late, &|blocks| middle_of(blocks, |s| s.unknown), &in_motion),
+        rate: sides(rate, &|_| LATE_RATES, &|_| 0.0, &|at| {
+            MOVING_RATES * moving[at].share * middle_of(&blocks[at], rate)
+        }),
+        unknown: sides(|s| s.unknown, &|_| 0.0, &|_| 0.0, &|_| 0.0).means(),
+        mistakable: false,
         ws_test: None,
         rate_test: None,
     }
 }
 
 impl Draft {
+    pub(super) fn program(&self) -> &str {
+        &self.program
+    }
+
     pub(super) fn finish(self, corrected: &[Vec<f64>; 2], options: &DiffOptions) -> DiffRow {
         // What one test alone would need among all: Bonferroni's, the hardest of Holm's steps.
         let found = |test: Option<(Test, usize)>, corrected: &[f64], part: f64| {

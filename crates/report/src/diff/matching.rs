@@ -10,6 +10,10 @@ use std::collections::HashMap;
 /// Sizes further apart than this factor are not the same memory. A guess.
 const MOST_UNLIKE: f64 = 4.0;
 
+/// Sizes that differ by no more than this share are the same. A guess: stacks and arenas of threads differ by nothing, hash tables that
+/// grew by more.
+const LIKE: f64 = 0.02;
+
 /// Runs paired by order and size, of each program; smaller ones are paired by rank of size.
 const MOST_PAIRED: usize = 128;
 
@@ -21,7 +25,9 @@ pub(super) struct Matched {
     pub name: String,
     /// Which of several of that name, from 1; 0 where there is only one.
     pub nr: usize,
-    anonymous: bool,
+    pub anonymous: bool,
+    /// Another may have been taken for it.
+    pub is_mistakable: bool,
     size: u64,
     pub of_run: Vec<Option<usize>>,
 }
@@ -75,7 +81,37 @@ pub(super) fn matched(runs: &[RunProfile]) -> Vec<Matched> {
             one.nr = *nr;
         }
     }
+    find_mistakable(&mut all, runs);
     all
+}
+
+/// Anonymous memory is only surely the same where it is as large in all recordings, and nothing else of the program is: a heap that an
+/// allocator puts together of pieces is cut otherwise in each run.
+fn find_mistakable(all: &mut [Matched], runs: &[RunProfile]) {
+    let is_like = |a: u64, b: u64| a.abs_diff(b) as f64 <= LIKE * a.max(b) as f64;
+    let sizes_of = |one: &Matched| {
+        let sizes =
+            one.of_run.iter().enumerate().map(|(at, area)| area.map_or(0, |i| runs[at].areas[i].size));
+        sizes.fold((u64::MAX, 0), |(least, most), size| (least.min(size), most.max(size)))
+    };
+    let mut of_program: HashMap<&str, Vec<u64>> = HashMap::new();
+    for one in all.iter().filter(|one| one.anonymous) {
+        of_program.entry(&one.program).or_default().push(sizes_of(one).1);
+    }
+    of_program.values_mut().for_each(|sizes| sizes.sort_unstable());
+    let found: Vec<bool> = all
+        .iter()
+        .map(|one| {
+            let (least, most) = sizes_of(one);
+            let others = of_program.get(&*one.program).map_or(&[][..], |sizes| sizes);
+            let at = others.partition_point(|size| *size < most);
+            // Itself is one of them.
+            let near = [at.checked_sub(1), Some(at + 1)].into_iter().flatten();
+            let has_double = near.filter_map(|i| others.get(i)).any(|size| is_like(*size, most));
+            one.anonymous && others.len() > 1 && (!is_like(least, most) || has_double)
+        })
+        .collect();
+    all.iter_mut().zip(found).for_each(|(one, found)| one.is_mistakable = found);
 }
 
 fn fresh(area: &AreaProfile, run: usize, index: usize, nr_runs: usize) -> Matched {
@@ -87,6 +123,7 @@ fn fresh(area: &AreaProfile, run: usize, index: usize, nr_runs: usize) -> Matche
         name: area.name.clone(),
         nr: 0,
         anonymous: area.anonymous,
+        is_mistakable: false,
         size: area.size,
         of_run,
     }

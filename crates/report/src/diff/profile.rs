@@ -1,6 +1,7 @@
 //! One recording, as it is compared: what each stretch of memory did in each block of time.
 
 use super::areas::{Area, Areas, Closed, Known, MAX_AREAS, OTHERS};
+use super::motion::{Motion, STRETCH, Stretch};
 use crate::Accumulate;
 use crate::names::printable;
 use crate::provenance::{Provenance, Reading};
@@ -57,6 +58,7 @@ pub(super) struct Sums {
     pub heat: f64,
     pub seen: f64,
     pub unknown: f64,
+    pub motion: Motion,
 }
 
 impl Sums {
@@ -66,6 +68,7 @@ impl Sums {
         self.heat += other.heat;
         self.seen += other.seen;
         self.unknown += other.unknown;
+        self.motion.add(other.motion);
     }
 
     fn over(&self, seconds: f64) -> Self {
@@ -80,6 +83,7 @@ impl Sums {
             heat: self.heat * by,
             seen: self.seen * by,
             unknown: self.unknown * by,
+            motion: Motion { moved: self.motion.moved * by, compared: self.motion.compared * by },
         }
     }
 }
@@ -98,6 +102,8 @@ pub(super) struct AreaProfile {
     pub size: u64,
     /// Means, a block each.
     pub blocks: Vec<Sums>,
+    /// What of it moved.
+    pub motion: Motion,
 }
 
 /// A recording, ready to be compared.
@@ -140,6 +146,7 @@ pub struct Profile {
     /// Sampling intervals missed in each slot, as far as it is known when that was.
     missed: Vec<f64>,
     slot_s: f64,
+    stretch: Stretch,
     start_s: Option<f64>,
     last_end: u64,
 }
@@ -235,7 +242,34 @@ impl Profile {
                 *list = list.chunks(2).map(|pair| pair.iter().sum()).collect();
             }
             self.areas.halve();
+            // Stretches are twice as long from here on.
+            self.areas.forget_places();
+            self.stretch = Stretch::default();
         }
+    }
+
+    /// A snapshot of so many seconds begins in `slot`: the stretch before ends where that is in the next one.
+    fn pass(&mut self, slot: usize, seconds: f64) {
+        if !self.stretch.holds(slot) {
+            self.end_stretch();
+            let enough = self.is_long_enough();
+            self.stretch = self.stretch.next(slot, enough);
+            if self.stretch.before.is_none() {
+                self.areas.forget_places();
+            }
+        }
+        self.stretch.seconds += seconds;
+    }
+
+    /// Half of what it could be: the last one of a recording is not whole, and of few snapshots nothing can be told.
+    fn is_long_enough(&self) -> bool {
+        self.stretch.seconds >= self.slot_s * STRETCH as f64 / 2.0
+    }
+
+    fn end_stretch(&mut self) {
+        // By the earlier of both it is seen whether what is left out at the start is in it.
+        let told_to = self.stretch.before.filter(|_| self.is_long_enough());
+        self.areas.end_stretch(self.stretch.seconds, told_to);
     }
 
     /// Intervals were missed in a stretch of time, which lies where snapshots have been.
@@ -271,6 +305,7 @@ impl Profile {
         }
         // Recordings of other programs may hold a snapshot a target for one moment.
         if self.last_end != end {
+            self.pass(slot, seconds);
             self.seconds[slot] += seconds;
         }
         self.last_end = end;
@@ -294,7 +329,8 @@ impl Profile {
             let heat = seen * scale.hz(region);
             // Of what is met with 1 - e^-x the derivative is x e^-x, which this is within a fifth, without a logarithm.
             let slope = 1.5 * met * (1.0 - met / in_use) * seen;
-            Sums { ws: (seen * met).min(present * in_use), slope, heat, seen, unknown }
+            let ws = (seen * met).min(present * in_use);
+            Sums { ws, slope, heat, seen, unknown, ..Sums::default() }
         };
         let Self { targets, space, known, areas, .. } = self;
         let own = |mapped: &Snapshot| {
@@ -303,8 +339,8 @@ impl Profile {
                 known.seen = true;
                 for region in &target.regions {
                     let each = figures(region);
-                    known.share_out(region.range, areas, |areas, area, bytes| {
-                        areas.add_to(area, slot, &each, bytes as f64 * seconds);
+                    known.share_out(region.range, areas, |areas, area, inside| {
+                        areas.add_to(area, slot, &each, (inside, seconds));
                     });
                 }
             }
@@ -323,12 +359,7 @@ impl Profile {
                 let by_rate = figures(region);
                 let ws = if snapshot.sample_ns > 0 && max_bp > 0.0 { *used } else { by_rate.ws };
                 let unknown = unknown_beside(region, ws);
-                self.areas.add_to(
-                    area,
-                    slot,
-                    &Sums { ws, unknown, ..by_rate },
-                    region.range.size() as f64 * seconds,
-                );
+                self.areas.add_to(area, slot, &Sums { ws, unknown, ..by_rate }, (region.range, seconds));
             }
         }
         shared.clear();
@@ -338,7 +369,8 @@ impl Profile {
 
     /// The recording in blocks, without the first `settle_s` seconds of it, or the first fifth where it is short. Time in
     /// which no snapshot was taken is in no block: nothing is known of it, and it is as if it had not been.
-    pub(super) fn finish(self, settle_s: f64) -> RunProfile {
+    pub(super) fn finish(mut self, settle_s: f64) -> RunProfile {
+        self.end_stretch();
         let Blocks { of_slot, seconds: blocks_s, settled_s } = Blocks::new(&self.seconds, settle_s);
         let nr = blocks_s.len();
         let mut pooled: BTreeMap<(String, u8, String, u64), AreaProfile> = BTreeMap::new();
@@ -368,6 +400,7 @@ impl Profile {
                 anonymous: place.is_some(),
                 size: 0,
                 blocks: vec![Sums::default(); nr],
+                motion: Motion::default(),
             });
             profile.size += area.size;
             for (sums, block) in area.slots.iter().zip(&of_slot) {
@@ -396,7 +429,7 @@ impl Profile {
         let share = |(missed, seconds): (&f64, &f64)| (missed * sample_s / seconds.max(sample_s)).min(1.0);
         let missed: Vec<f64> = missed.iter().zip(&blocks_s).map(share).collect();
         let mut run = RunProfile { provenance: self.provenance, blocks_s, missed: 0.0, settled_s, areas };
-        run.keep_what_is_known(missed);
+        run.keep_what_is_known(missed, &reach_of(&of_slot, nr));
         run
     }
 }
@@ -451,12 +484,26 @@ impl Blocks {
     }
 }
 
+/// The last block that stretches reach into of which it is told in each block what moved.
+fn reach_of(of_slot: &[Option<usize>], nr: usize) -> Vec<usize> {
+    let mut reach: Vec<usize> = (0..nr).collect();
+    for (slot, block) in of_slot.iter().enumerate().step_by(STRETCH) {
+        let pair = of_slot.iter().skip(slot).take(2 * STRETCH);
+        if let (Some(block), Some(last)) = (block, pair.flatten().max()) {
+            reach[*block] = reach[*block].max(*last);
+        }
+    }
+    reach
+}
+
 impl RunProfile {
     /// Leaves out blocks in which more was unknown than at other times, and before these such as had more of their sampling
     /// intervals `missed`: what a monitor that came late lost sight of is not what the program stopped using, and where others had
     /// the processors, the program had not. Three stay at least.
-    fn keep_what_is_known(&mut self, missed: Vec<f64>) {
+    /// `reach`: as far as what is told of each block as motion looks.
+    fn keep_what_is_known(&mut self, missed: Vec<f64>, reach: &[usize]) {
         let punctual = no_more_than_at_other_times(&missed, MORE_MISSED, MOST_LATE);
+        self.add_up_motion(&punctual, reach);
         self.keep(&punctual);
         let missed: Vec<f64> = punctual.iter().map(|at| missed[*at]).collect();
         let unknown: Vec<f64> = (0..self.blocks_s.len())
@@ -468,6 +515,29 @@ impl RunProfile {
         self.keep(&known);
         let kept = known.iter().zip(&self.blocks_s).map(|(at, seconds)| missed[*at] * seconds);
         self.missed = kept.sum::<f64>() / self.blocks_s.iter().sum::<f64>().max(f64::MIN_POSITIVE);
+    }
+
+    /// Adds up what moved, but for what did while others had the processors: `punctual` are the blocks in which they had not.
+    fn add_up_motion(&mut self, punctual: &[usize], reach: &[usize]) {
+        let is_punctual = |block: usize| (block..=reach[block]).all(|block| punctual.contains(&block));
+        let mut blocks: Vec<usize> = (0..reach.len()).filter(|block| is_punctual(*block)).collect();
+        let is_told = |block: &usize| self.areas.iter().any(|area| area.blocks[*block].motion.compared > 0.0);
+        if !blocks.iter().any(is_told) {
+            blocks = (0..reach.len()).collect();
+        }
+        for area in &mut self.areas {
+            for block in &blocks {
+                let seconds = self.blocks_s[*block];
+                area.motion.add(area.blocks[*block].times(seconds).motion);
+            }
+        }
+    }
+
+    /// What of all memory moved.
+    pub(super) fn motion(&self) -> Motion {
+        let mut all = Motion::default();
+        self.areas.iter().for_each(|area| all.add(area.motion));
+        all
     }
 
     /// Leaves these blocks only, in their order.

@@ -16,6 +16,9 @@
 //! t-test (G. K. Smyth, "Linear models and empirical Bayes methods for assessing differential expression", 2004). Where they
 //! scatter more than experience says it counts for less, in proportion.
 //!
+//! A program whose memory is in motion (see the module `motion`) differs from itself by more: by about as much as it differs
+//! from itself a moment later. That comes to the experience, for each recording by what was seen in it.
+//!
 //! What a monitor could not see is no noise, and yet nobody knows what it would have added: any share of it may have been
 //! in use, in each recording another. So each share is taken to be as likely as any other, which has a variance of a twelfth of
 //! the square. Blocks do not show it and more recordings do not make it less, as what hides from one hides from the next.
@@ -33,6 +36,10 @@ pub struct Prior {
     /// How many degrees of freedom that knowledge is worth.
     pub freedom: f64,
 }
+
+/// How many degrees of freedom it is worth to know how much memory moved: less than other experience, since what it says of other runs
+/// is taken from few programs. A guess.
+const MOTION_FREEDOM: f64 = 10.0;
 
 /// With so many degrees of freedom between the recordings of each side, these alone show how much they scatter.
 const OWN_FREEDOM: f64 = 4.0;
@@ -52,6 +59,8 @@ pub struct Run {
     pub late: f64,
     /// What may belong to it or not, in the figure's unit: bytes of which nothing was known.
     pub unknown: f64,
+    /// Standard deviation that memory in motion adds to the prior's, in the figure's unit.
+    pub motion: f64,
 }
 
 /// What a test found.
@@ -161,6 +170,8 @@ struct Side {
     within_freedom: f64,
     /// Variance of what is unknown.
     unknown: f64,
+    /// Variance by memory in motion.
+    motion: f64,
 }
 
 impl Side {
@@ -181,6 +192,7 @@ impl Side {
             within: middle_mean(&within.iter().map(|w| w.0).collect::<Vec<f64>>()),
             within_freedom: within.iter().map(|w| w.1).sum(),
             unknown: middle_mean(&runs.iter().map(|run| run.unknown.powi(2) / 12.0).collect::<Vec<f64>>()),
+            motion: middle_mean(&runs.iter().map(|run| run.motion.powi(2)).collect::<Vec<f64>>()),
         }
     }
 }
@@ -200,8 +212,11 @@ pub fn test(a: &[Run], b: &[Run], prior: &Prior) -> Test {
     let from_prior = sides.iter().map(|s| s.prior / s.nr).sum::<f64>();
     doubt += from_prior * from_prior / prior.freedom;
     expected += from_prior;
+    let from_motion = sides.iter().map(|s| s.motion / s.nr).sum::<f64>() * needed;
+    doubt += from_motion * from_motion / MOTION_FREEDOM;
+    expected += from_motion;
     for side in &sides {
-        let part = (side.within - INCLUDED * side.prior).max(0.0) * needed / side.nr;
+        let part = (side.within - INCLUDED * (side.prior + side.motion)).max(0.0) * needed / side.nr;
         expected += part;
         doubt += part * part / side.within_freedom.max(1.0);
     }
@@ -315,7 +330,7 @@ mod tests {
     const NONE: Prior = Prior { relative: 0.01, absolute: 0.0, freedom: 10.0 };
 
     fn run(mean: f64, by: f64) -> Run {
-        Run { blocks: vec![mean - by, mean + by, mean - by, mean + by], late: 0.0, unknown: 0.0 }
+        Run { blocks: vec![mean - by, mean + by, mean - by, mean + by], ..Run::default() }
     }
 
     fn p_value(a: &[Run], b: &[Run], prior: &Prior) -> f64 {
@@ -366,9 +381,9 @@ mod tests {
     /// A recording of 10 s has a few blocks; none of them is left out.
     #[test]
     fn of_few_blocks_all_count() {
-        let few = Run { blocks: vec![1.0, 1.0, 1.0, 2.0], late: 0.0, unknown: 0.0 };
+        let few = Run { blocks: vec![1.0, 1.0, 1.0, 2.0], ..Run::default() };
         assert!((few.mean() - 1.25).abs() < 1e-9);
-        let many = Run { blocks: vec![1.0, 1.0, 1.0, 1.0, 1.0, 2.0], late: 0.0, unknown: 0.0 };
+        let many = Run { blocks: vec![1.0, 1.0, 1.0, 1.0, 1.0, 2.0], ..Run::default() };
         assert!((many.mean() - 1.0).abs() < 1e-9);
     }
 
@@ -465,8 +480,8 @@ mod tests {
 
     #[test]
     fn a_slow_drift_widens_the_error() {
-        let drift = Run { blocks: vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0], late: 0.0, unknown: 0.0 };
-        let jumps = Run { blocks: vec![1.0, 4.0, 3.0, 6.0, 2.0, 5.0], late: 0.0, unknown: 0.0 };
+        let drift = Run { blocks: vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0], ..Run::default() };
+        let jumps = Run { blocks: vec![1.0, 4.0, 3.0, 6.0, 2.0, 5.0], ..Run::default() };
         assert!(drift.variance().0 > 1.5 * jumps.variance().0);
     }
 

@@ -1,6 +1,7 @@
 //! What differs, and what only seems to.
 
 mod lives;
+mod motion;
 mod unseen;
 
 use super::*;

@@ -40,6 +40,16 @@ pub fn write_text(report: &DiffReport, width: usize, out: &mut impl Write) -> io
         );
         say(&text, width, 0, out)?;
     }
+    let motion = [&report.a, &report.b].map(|side| side.iter().map(|one| one.motion).fold(0.0, f64::max));
+    if motion.iter().any(|share| *share > 0.0) {
+        let text = format!(
+            "memory in motion: {} of A's working set and {} of B's were elsewhere a moment later, and as much may be so by chance in \
+             another run; that counts as noise, and several recordings a side tell more",
+            format_share(motion[0]),
+            format_share(motion[1])
+        );
+        say(&text, width, 0, out)?;
+    }
     writeln!(out)?;
     // 0: below each other.
     let name = width.checked_sub(80).map_or(0, |more| more + 26);
@@ -63,7 +73,14 @@ pub fn write_text(report: &DiffReport, width: usize, out: &mut impl Write) -> io
     let more = report.rows.len() - shown.len();
     if more > 0 {
         let are = if more == 1 { "mapping is" } else { "mappings are" };
-        say(&format!("{more} more {are} too small to compare, or not among the largest"), width, 0, out)?;
+        say(
+            &format!(
+                "{more} more {are} too small to compare, not among the largest, or not to be told apart"
+            ),
+            width,
+            0,
+            out,
+        )?;
     }
     writeln!(out)?;
     let caveat = caveat(report).map_or_else(String::new, |caveat| format!("; {caveat}"));
