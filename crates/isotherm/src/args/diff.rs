@@ -26,9 +26,9 @@ adds to that as far as it is more than half of it. Where the monitor was
 late for more than 2 % of the sampling intervals of the rest the machine was busy, and how fast the program ran is uncertain by twice
 of what is beyond that: that adds to the noise as far as the working set moves with speed, and an eighth of it in any case
 (half of it to that of rates).
-Memory in motion (a garbage collector's, that of a compiler started for each file) is in use by chance: what of a working
-set is elsewhere two seconds later, beyond 1 % that steady ones show, is as uncertain by seven tenths of that, and rates by four times
-that share. It is said how much that is.
+Memory in motion (a garbage collector's, that of a compiler started for each file) is in use by chance. What of a working
+set was replaced by other memory two seconds later, beyond the 0.8 % that steady ones show, is said, and the working set is
+as uncertain by twice that share of it, its rate by eight times.
 With several recordings a side, their own scatter takes its place; of four and more a side the middle half counts.
 Any part of what is unknown may have been in use, on each side another: each part is taken to be as likely as any other, which
 adds a standard deviation of 29 % of the unknown bytes (not of what no recording can see, as locked memory), however many

@@ -5,7 +5,7 @@
 //! of its program's memory some time after it ended, and its areas are free for others. Of the first process of a program the areas
 //! stay apart: there may be no second.
 
-use super::motion::Places;
+use super::motion::{Motions, Places};
 use super::profile::Sums;
 use crate::names::short_name;
 use crate::space::UNKNOWN_MAPPING;
@@ -35,6 +35,8 @@ pub(super) struct Area {
     pub size: u64,
     pub slots: Vec<Sums>,
     places: Places,
+    /// What moved, by the first slot of the earlier of the stretches that are compared.
+    pub motion: Motions,
     /// It turned out to be part of another.
     part_of: Option<usize>,
 }
@@ -109,8 +111,8 @@ impl Areas {
     pub fn end_stretch(&mut self, seconds: f64, slot: Option<usize>) {
         for area in &mut self.list {
             let motion = area.places.turn(seconds);
-            if let Some(slot) = slot.filter(|_| motion.compared > 0.0) {
-                area.add(slot, &Sums { motion, ..Sums::default() }.times(seconds));
+            if let Some(slot) = slot {
+                area.motion.add(slot, motion.times(seconds));
             }
         }
     }
@@ -148,6 +150,7 @@ impl Areas {
                 sum
             });
             area.slots = halved.collect();
+            area.motion.halve();
         }
     }
 
@@ -155,10 +158,11 @@ impl Areas {
     fn merge(&mut self, from: usize, to: usize) {
         let merged = &mut self.list[from];
         let (slots, places) = (std::mem::take(&mut merged.slots), std::mem::take(&mut merged.places));
-        let size = merged.size;
+        let (motion, size) = (std::mem::take(&mut merged.motion), merged.size);
         let area = &mut self.list[to];
         area.size += size;
         area.places.merge(places);
+        area.motion.merge(&motion);
         area.slots.resize(area.slots.len().max(slots.len()), Sums::default());
         area.slots.iter_mut().zip(&slots).for_each(|(slot, more)| slot.add(more));
     }

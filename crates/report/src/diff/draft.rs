@@ -2,8 +2,9 @@
 
 use super::change::{Found, Limits, percent};
 use super::matching::Matched;
-use super::motion::Motion;
-use super::profile::{RunProfile, Sums};
+use super::motion::Motions;
+use super::profile::Sums;
+use super::run::RunProfile;
 use super::statistics::{Prior, Run, Test, centre, test};
 use super::{Change, DiffOptions, DiffRow};
 use super::{LACKED, LATE_LOOKS, LATE_RATES, LATE_SPEED, MIN_RATE_CHANGE, MISSED, RATED_UNKNOWN, WS_PART};
@@ -43,27 +44,33 @@ pub(super) struct Draft {
     pub(super) rate_test: Option<(Test, usize)>,
 }
 
-/// Of each program's own memory, in each recording, so many bytes are in motion.
-pub(super) fn motion_of_programs(runs: &[RunProfile]) -> Vec<HashMap<&str, f64>> {
-    runs.iter().map(motion_of_run).collect()
+/// What is in motion in a recording.
+pub(super) struct InMotion<'a> {
+    /// Of all memory, as a share.
+    all: f64,
+    /// Of each program's own memory, bytes.
+    of_program: HashMap<&'a str, f64>,
 }
 
-fn motion_of_run(run: &RunProfile) -> HashMap<&str, f64> {
-    let mut of_program: HashMap<&str, (Motion, f64)> = HashMap::new();
-    for area in run.areas.iter().filter(|area| !area.object) {
-        let (motion, ws) = of_program.entry(&area.program).or_default();
-        motion.add(area.motion);
-        *ws += middle_of(&area.blocks, |s| s.ws);
+impl<'a> InMotion<'a> {
+    pub(super) fn of(run: &'a RunProfile) -> Self {
+        let mut of_program: HashMap<&str, (Motions, f64)> = HashMap::new();
+        for area in run.areas.iter().filter(|area| !area.object) {
+            let (motion, ws) = of_program.entry(&area.program).or_default();
+            motion.merge(&area.motion);
+            *ws += middle_of(&area.blocks, |s| s.ws);
+        }
+        let of_program = of_program.into_iter().map(|(name, (motion, ws))| (name, motion.share() * ws));
+        Self { all: run.motion(), of_program: of_program.collect() }
     }
-    of_program.into_iter().map(|(program, (motion, ws))| (program, motion.share() * ws)).collect()
 }
 
 fn middle_of(blocks: &[Sums], of: fn(&Sums) -> f64) -> f64 {
     Run { blocks: blocks.iter().map(of).collect(), ..Run::default() }.mean()
 }
 
-/// `moving`: of [`motion_of_programs`].
-pub(super) fn row(one: &Matched, runs: &[RunProfile], moving: &[HashMap<&str, f64>], nr_a: usize) -> Draft {
+/// `moving`: what is in motion in each run.
+pub(super) fn row(one: &Matched, runs: &[RunProfile], moving: &[InMotion<'_>], nr_a: usize) -> Draft {
     let area = |at: usize| one.of_run[at].map(|i| &runs[at].areas[i]);
     let blocks: Vec<Vec<Sums>> = (0..runs.len())
         .map(|at| {
@@ -73,8 +80,13 @@ pub(super) fn row(one: &Matched, runs: &[RunProfile], moving: &[HashMap<&str, f6
     let size = |from: usize, to: usize| (from..to).filter_map(area).map(|a| a.size).max().unwrap_or(0);
     // Which of its anonymous memory a program uses next is a matter of chance: in one it may have what in another run is in any other.
     let moving = |at: usize| Moving {
-        share: area(at).map_or(0.0, |area| area.motion.share()),
-        most: moving[at].get(&*one.program).copied().filter(|_| one.anonymous),
+        // What is shared is in use as those who map it come and go.
+        share: area(at).map_or(0.0, |area| area.motion.share()).max(if one.object {
+            moving[at].all
+        } else {
+            0.0
+        }),
+        most: moving[at].of_program.get(&*one.program).copied().filter(|_| one.anonymous),
     };
     let moving: Vec<Moving> = (0..runs.len()).map(moving).collect();
     let name = if one.nr > 0 { format!("{} {}", one.name, one.nr) } else { one.name.clone() };
@@ -113,8 +125,7 @@ pub(super) fn all_of(runs: &[RunProfile], nr_a: usize) -> Draft {
             sums
         })
         .collect();
-    let moving: Vec<Moving> =
-        runs.iter().map(|run| Moving { share: run.motion().share(), most: None }).collect();
+    let moving: Vec<Moving> = runs.iter().map(|run| Moving { share: run.motion(), most: None }).collect();
     draft(&blocks, runs, &moving, nr_a)
 }
 

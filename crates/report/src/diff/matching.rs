@@ -4,7 +4,7 @@
 //! memory of one program is matched by order and size: of all ways to pair runs without crossing, the one in which the
 //! paired sizes are most alike, large ones counting for more.
 
-use super::profile::{AreaProfile, RunProfile};
+use super::run::{AreaProfile, RunProfile};
 use std::collections::HashMap;
 
 /// Sizes further apart than this factor are not the same memory. A guess.

@@ -12,6 +12,7 @@ mod draft;
 mod matching;
 mod motion;
 mod profile;
+mod run;
 mod statistics;
 mod text;
 
@@ -21,9 +22,9 @@ pub use text::write_text;
 use crate::names::printable;
 use crate::provenance::Provenance;
 use crate::units::{counted, format_share, format_time};
-use draft::{Draft, all_of, motion_of_programs, row, unknown_of};
+use draft::{Draft, InMotion, all_of, row, unknown_of};
 use matching::matched;
-use profile::RunProfile;
+use run::RunProfile;
 use serde::Serialize;
 use statistics::{Prior, holm};
 use std::collections::{BTreeSet, HashMap};
@@ -51,13 +52,14 @@ const LATE_LOOKS: f64 = 0.125;
 /// The same of rates, which move with speed by themselves.
 const LATE_RATES: f64 = 0.5;
 
-/// What is in motion of a working set, times this, is how uncertain it is. Of 42 pairs of recordings of Java, compilers, Node, sorts, SQLite and
-/// zlib, each of 12 s, 10 were taken for different without this, and 7 of 60 such pairs on a busy machine.
-const MOVING_SETS: f64 = 0.7;
+/// What is in motion of a working set, times this, is how uncertain it is: Java had .07 to .12 in motion, and its working sets scattered by
+/// .17; compilers had .4, and .35. Of 42 pairs of recordings of Java, compilers, Node, sorts, SQLite and zlib, each of 12 s, 10 were taken for
+/// different without this, and of 60 such pairs on a busy machine 7; with it none.
+const MOVING_SETS: f64 = 2.0;
 
 /// What share is in motion, times this, is how uncertain rates are, as a share: memory is seen for too short a time. Rates of a loop
 /// over memory that changes every four seconds are off by .4 on the mean, and up to 2.7 times too high.
-const MOVING_RATES: f64 = 4.0;
+const MOVING_RATES: f64 = 8.0;
 
 /// What part of the level goes to working sets; the rest to rates. So it is one level over all, and the many rates, of which
 /// only great changes count, take little from what can be seen of working sets.
@@ -283,7 +285,7 @@ pub fn compare(a: Vec<(String, Profile)>, b: Vec<(String, Profile)>, options: &D
         run.unknown = unknown;
     }
     let mut rows = vec![all];
-    let moving = motion_of_programs(&runs);
+    let moving: Vec<InMotion<'_>> = runs.iter().map(InMotion::of).collect();
     rows.extend(list.iter().map(|one| row(one, &runs, &moving, nr_a)));
     let moved_on = moved_on(&rows);
     let least = TESTED.0.max(TESTED.1 * rows[0].ws.means().0.max(rows[0].ws.means().1));
@@ -321,7 +323,7 @@ pub fn compare(a: Vec<(String, Profile)>, b: Vec<(String, Profile)>, options: &D
         .map(|(file, run)| Compared {
             file,
             missed: missed(&run.provenance),
-            motion: run.motion().share(),
+            motion: run.motion(),
             provenance: run.provenance,
             settled_s: run.settled_s,
             blocks_s: run.blocks_s,

@@ -10,10 +10,9 @@ use isotherm_damon::AddrRange;
 use std::collections::BTreeMap;
 
 /// A steady working set seems to move by so much, as a share, since regions are cut anew: 11 recordings of programs whose hot set
-/// stays (the pattern `hotspot`, an SQLite database in Python, an array) had .000 to .010. Those of Java, compilers, Node and sorts had
-/// .03 to .8, and the working sets of each scattered by about as much: Java .12 to .23 and 17 %, compilers .6 to .8 and 35 %, forked
-/// workers .04 to .06 and 6 %.
-const STEADY: f64 = 0.01;
+/// stays (the pattern `hotspot`, an SQLite database in Python, an array) had .000 to .008. Those of Java had .06 to .11, of compilers .26 to
+/// .6.
+const STEADY: f64 = 0.008;
 
 /// Slots of a stretch: 2 s of a recording of a minute.
 pub(super) const STRETCH: usize = 4;
@@ -40,22 +39,64 @@ struct Part {
     before: f64,
 }
 
-/// What a stretch has that the one before had not, and the other way round, as a mean of both, bytes; and what both have on the mean.
+/// What a stretch has that the one before had not, what it lacks, and what both have on the mean: bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Motion {
-    pub moved: f64,
+    pub gained: f64,
+    pub lost: f64,
     pub compared: f64,
 }
 
 impl Motion {
-    pub fn add(&mut self, other: Self) {
-        self.moved += other.moved;
-        self.compared += other.compared;
+    pub fn times(self, by: f64) -> Self {
+        Self { gained: self.gained * by, lost: self.lost * by, compared: self.compared * by }
     }
 
-    /// What is elsewhere a moment later, beyond what steady working sets show, as a share.
-    pub fn share(self) -> f64 {
-        if self.compared > 0.0 { (self.moved / self.compared - STEADY).max(0.0) } else { 0.0 }
+    fn add(&mut self, other: Self) {
+        self.gained += other.gained;
+        self.lost += other.lost;
+        self.compared += other.compared;
+    }
+}
+
+/// What moved at several times, by the slot to which that is told.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Motions(BTreeMap<usize, Motion>);
+
+impl Motions {
+    pub fn add(&mut self, slot: usize, motion: Motion) {
+        if motion.compared > 0.0 {
+            self.0.entry(slot).or_default().add(motion);
+        }
+    }
+
+    pub fn merge(&mut self, other: &Self) {
+        other.0.iter().for_each(|(slot, motion)| self.add(*slot, *motion));
+    }
+
+    /// Two slots become one.
+    pub fn halve(&mut self) {
+        for (slot, motion) in std::mem::take(&mut self.0) {
+            self.add(slot / 2, motion);
+        }
+    }
+
+    /// The slots to which something is told.
+    pub fn slots(&self) -> impl Iterator<Item = usize> {
+        self.0.keys().copied()
+    }
+
+    /// Leaves what is told to these slots.
+    pub fn keep(&mut self, wanted: impl Fn(usize) -> bool) {
+        self.0.retain(|slot, _| wanted(*slot));
+    }
+
+    /// What is elsewhere a moment later, beyond what steady working sets show, as a share. Of what came and what went the smaller part:
+    /// by the rest the working set grew or shrank, which blocks of time show.
+    pub fn share(&self) -> f64 {
+        let moved: f64 = self.0.values().map(|motion| motion.gained.min(motion.lost)).sum();
+        let compared: f64 = self.0.values().map(|motion| motion.compared).sum();
+        if compared > 0.0 { (moved / compared - STEADY).max(0.0) } else { 0.0 }
     }
 }
 
@@ -126,7 +167,8 @@ impl Places {
         let mut motion = Motion::default();
         for part in self.parts.values_mut() {
             let now = part.now / seconds.max(f64::MIN_POSITIVE);
-            motion.moved += (now - part.before).abs() / 2.0;
+            motion.gained += (now - part.before).max(0.0);
+            motion.lost += (part.before - now).max(0.0);
             motion.compared += f64::midpoint(now, part.before);
             *part = Part { now: 0.0, before: now };
         }
@@ -183,28 +225,39 @@ mod tests {
             for _ in 0..10 {
                 places.add(range, range.size() as f64 * seconds / 10.0);
             }
-            places.turn(seconds)
+            let Motion { gained, lost, compared } = places.turn(seconds);
+            [gained, lost, compared].map(|bytes| (bytes / MIB as f64 * 1000.0).round() / 1000.0)
         };
         stretch(at(0, 8), 2.0);
-        let (eight, near) = (8.0 * MIB as f64, |a: f64, b: f64| (a - b).abs() < 1.0);
-        let same = stretch(at(0, 8), 1.0);
-        assert!(near(same.moved, 0.0) && near(same.compared, eight), "{same:?}");
-        let quarter = stretch(at(2, 8), 2.0);
-        assert!(near(quarter.moved, eight / 4.0) && near(quarter.compared, eight), "{quarter:?}");
-        let all = stretch(at(100, 8), 2.0);
-        assert!(near(all.moved, eight) && near(all.compared, eight), "{all:?}");
-        let grown = stretch(at(100, 16), 2.0);
-        assert!(near(grown.moved, eight / 2.0), "half of the growth: {grown:?}");
-        let gone = stretch(at(0, 0), 2.0);
-        assert!(near(gone.moved, eight) && near(gone.compared, eight), "half of 16: {gone:?}");
-        assert_eq!(stretch(at(0, 0), 2.0), Motion::default());
+        assert_eq!(stretch(at(0, 8), 1.0), [0.0, 0.0, 8.0]);
+        assert_eq!(stretch(at(2, 8), 2.0), [2.0, 2.0, 8.0]);
+        assert_eq!(stretch(at(100, 8), 2.0), [8.0, 8.0, 8.0]);
+        assert_eq!(stretch(at(100, 16), 2.0), [8.0, 0.0, 12.0], "it has grown");
+        assert_eq!(stretch(at(0, 0), 2.0), [0.0, 16.0, 8.0], "it is gone");
+        assert_eq!(stretch(at(0, 0), 2.0), [0.0; 3]);
     }
 
     #[test]
-    fn what_steady_programs_show_is_no_motion() {
-        let share = |moved, compared| Motion { moved, compared }.share();
-        assert_eq!((share(0.9, 100.0), share(0.0, 0.0), share(1.0, 0.0)), (0.0, 0.0, 0.0));
-        assert!((share(21.0, 100.0) - 0.2).abs() < 1e-9);
+    fn only_what_comes_as_other_memory_goes_is_motion() {
+        let motions = |list: &[(usize, [f64; 3])]| {
+            let mut motions = Motions::default();
+            for (slot, [gained, lost, compared]) in list {
+                motions.add(*slot, Motion { gained: *gained, lost: *lost, compared: *compared });
+            }
+            motions
+        };
+        let share = |list: &[(usize, [f64; 3])]| motions(list).share();
+        assert_eq!((share(&[]), share(&[(0, [0.7, 0.6, 100.0])])), (0.0, 0.0), "as of steady ones");
+        assert_eq!(share(&[(0, [50.0, 0.0, 100.0]), (4, [0.0, 50.0, 100.0])]), 0.0, "it grew and shrank");
+        assert!((share(&[(0, [50.0, 20.8, 100.0]), (4, [0.0, 0.0, 0.0])]) - 0.2).abs() < 1e-9);
+        // What one mapping loses at the time at which another gains it has moved.
+        let mut both = motions(&[(4, [50.8, 0.0, 50.0])]);
+        both.merge(&motions(&[(4, [0.0, 50.8, 50.0])]));
+        assert!((both.share() - 0.5).abs() < 1e-9);
+        both.halve();
+        assert_eq!(both.slots().collect::<Vec<_>>(), [2]);
+        both.keep(|slot| slot > 2);
+        assert_eq!(both, Motions::default());
     }
 
     #[test]
@@ -215,7 +268,7 @@ mod tests {
         places.add(AddrRange::new(5, 5), 1.0);
         assert!(places.parts.len() <= MOST);
         let motion = places.turn(1.0);
-        assert!((motion.compared - 1.0).abs() < 1e-9, "{motion:?}");
+        assert!((motion.gained - 2.0).abs() < 1e-9, "{motion:?}");
     }
 
     proptest! {
@@ -232,9 +285,10 @@ mod tests {
             prop_assert!(one.parts.len() <= MOST);
             let all: f64 = list.iter().map(|(_, _, ws)| ws).sum();
             let motion = one.turn(1.0);
-            prop_assert!((motion.moved - all / 2.0).abs() <= 1e-6 * all && (motion.compared - all / 2.0).abs() <= 1e-6 * all);
+            prop_assert!((motion.gained - all).abs() <= 1e-6 * all && motion.lost == 0.0);
+            prop_assert!((motion.compared - all / 2.0).abs() <= 1e-6 * all);
             let again = one.turn(1.0);
-            prop_assert!((again.moved - all / 2.0).abs() <= 1e-6 * all);
+            prop_assert!((again.lost - all).abs() <= 1e-6 * all && again.gained == 0.0);
             prop_assert!(one.parts.is_empty());
         }
     }

@@ -1,7 +1,8 @@
 //! One recording, as it is compared: what each stretch of memory did in each block of time.
 
 use super::areas::{Area, Areas, Closed, Known, MAX_AREAS, OTHERS};
-use super::motion::{Motion, STRETCH, Stretch};
+use super::motion::{Motions, STRETCH, Stretch};
+use super::run::{AreaProfile, Blocks, RunProfile};
 use crate::Accumulate;
 use crate::names::printable;
 use crate::provenance::{Provenance, Reading};
@@ -18,31 +19,6 @@ const MAX_SLOTS: usize = 128;
 /// Length of a slot at first, seconds.
 const SLOT_S: f64 = 0.5;
 
-/// Blocks are at least so long, seconds, where the recording is: rates look back for about a second, so what is further
-/// apart is nearly independent, and what dependence is left widens the error. With blocks of 2 s a recording of 10 s had two
-/// or three that could be used, and of two means nobody can tell how much they scatter: of 100 pairs of 10 s whose hot set
-/// differed by a tenth 63 were found different, with blocks of 1 s 80, and the same 0 of 90 pairs of one program.
-const BLOCK_S: f64 = 1.0;
-
-/// Blocks with so much more unknown than the best one are left out, as a share of the working set. Less than the smallest
-/// change that counts.
-const MORE_UNKNOWN: f64 = 0.02;
-
-/// Blocks in which the monitor missed so much more of its sampling intervals than in the best one are left out. Of 21 recordings of
-/// 15 s of a Python program that goes over an array, made while programs were built on the same processors, compared in pairs whose
-/// hot set differed by a tenth, this finds 100 of 110 instead of 90, and takes none of 100 of the same for different; with .02, or
-/// where more than [`MOST_LATE`] may go, too few blocks stay to tell how much they scatter.
-const MORE_MISSED: f64 = 0.15;
-
-/// No more than this share of the blocks is left out for that.
-const MOST_LATE: f64 = 0.4;
-
-/// No more than this share for what is unknown.
-const MOST_UNKNOWN: f64 = 2.0 / 3.0;
-
-/// Blocks at most.
-const MAX_BLOCKS: usize = 16;
-
 /// Targets that ended and are still kept apart.
 const MAX_ENDED: usize = 256;
 
@@ -58,7 +34,6 @@ pub(super) struct Sums {
     pub heat: f64,
     pub seen: f64,
     pub unknown: f64,
-    pub motion: Motion,
 }
 
 impl Sums {
@@ -68,7 +43,6 @@ impl Sums {
         self.heat += other.heat;
         self.seen += other.seen;
         self.unknown += other.unknown;
-        self.motion.add(other.motion);
     }
 
     fn over(&self, seconds: f64) -> Self {
@@ -83,41 +57,8 @@ impl Sums {
             heat: self.heat * by,
             seen: self.seen * by,
             unknown: self.unknown * by,
-            motion: Motion { moved: self.motion.moved * by, compared: self.motion.compared * by },
         }
     }
-}
-
-/// Memory of a program that is compared as one.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct AreaProfile {
-    /// Name of the program; empty for objects, and where there is one process only.
-    pub program: String,
-    /// Whether it is a file or shared memory, which several can map.
-    pub object: bool,
-    pub name: String,
-    /// Whether it is told apart by size and order alone.
-    pub anonymous: bool,
-    /// Largest size, bytes.
-    pub size: u64,
-    /// Means, a block each.
-    pub blocks: Vec<Sums>,
-    /// What of it moved.
-    pub motion: Motion,
-}
-
-/// A recording, ready to be compared.
-#[derive(Clone, Debug)]
-pub(super) struct RunProfile {
-    pub provenance: Provenance,
-    /// Seconds of each block.
-    pub blocks_s: Vec<f64>,
-    /// Share of the sampling intervals of these that the monitor missed.
-    pub missed: f64,
-    /// Seconds left out at the start.
-    pub settled_s: f64,
-    /// By program and address.
-    pub areas: Vec<AreaProfile>,
 }
 
 /// Collects a recording to be compared, in memory that does not grow with its length, nor with targets that ended.
@@ -330,7 +271,7 @@ impl Profile {
             // Of what is met with 1 - e^-x the derivative is x e^-x, which this is within a fifth, without a logarithm.
             let slope = 1.5 * met * (1.0 - met / in_use) * seen;
             let ws = (seen * met).min(present * in_use);
-            Sums { ws, slope, heat, seen, unknown, ..Sums::default() }
+            Sums { ws, slope, heat, seen, unknown }
         };
         let Self { targets, space, known, areas, .. } = self;
         let own = |mapped: &Snapshot| {
@@ -400,9 +341,10 @@ impl Profile {
                 anonymous: place.is_some(),
                 size: 0,
                 blocks: vec![Sums::default(); nr],
-                motion: Motion::default(),
+                motion: Motions::default(),
             });
             profile.size += area.size;
+            profile.motion.merge(&area.motion);
             for (sums, block) in area.slots.iter().zip(&of_slot) {
                 if let Some(block) = block {
                     profile.blocks[*block].add(sums);
@@ -429,136 +371,9 @@ impl Profile {
         let share = |(missed, seconds): (&f64, &f64)| (missed * sample_s / seconds.max(sample_s)).min(1.0);
         let missed: Vec<f64> = missed.iter().zip(&blocks_s).map(share).collect();
         let mut run = RunProfile { provenance: self.provenance, blocks_s, missed: 0.0, settled_s, areas };
-        run.keep_what_is_known(missed, &reach_of(&of_slot, nr));
+        run.keep_what_is_known(missed, &of_slot);
         run
     }
-}
-
-/// How slots of time are put together, so that each block has about as much time with snapshots.
-struct Blocks {
-    /// The block of each slot; `None`: it is left out.
-    of_slot: Vec<Option<usize>>,
-    /// Seconds with snapshots in each block: none is without.
-    seconds: Vec<f64>,
-    /// Seconds with snapshots left out at the start.
-    settled_s: f64,
-}
-
-impl Blocks {
-    /// Of slots with so many `seconds` each, the first `settle_s` of them left out: in whole slots, at most a fifth of all
-    /// (rounded up), and never the last slot.
-    fn new(seconds: &[f64], settle_s: f64) -> Self {
-        let all: f64 = seconds.iter().sum();
-        let settle_s = settle_s.min(all / 5.0);
-        let last = seconds.iter().rposition(|s| *s > 0.0).unwrap_or(0);
-        let (mut first, mut settled_s) = (0, 0.0);
-        // Sums of many snapshots may miss a whole second by rounding.
-        while first < last && settled_s + 1e-6 < settle_s {
-            settled_s += seconds[first];
-            first += 1;
-        }
-        let left = all - settled_s;
-        let most = ((left / BLOCK_S + 1e-6) as usize).clamp(1, MAX_BLOCKS);
-        let mut blocks = Self { of_slot: vec![None; first], seconds: Vec::new(), settled_s };
-        let (mut passed, mut reached) = (0.0, None);
-        for slot in seconds.iter().skip(first) {
-            if *slot <= 0.0 {
-                blocks.of_slot.push(None);
-                continue;
-            }
-            // By its middle, so that rounding does not decide.
-            let at = (((passed + slot / 2.0) / left * most as f64) as usize).min(most - 1);
-            passed += slot;
-            // A slot longer than a block has one of its own; those that it reaches over are none.
-            if reached.replace(at) != Some(at) {
-                blocks.seconds.push(0.0);
-            }
-            let block = blocks.seconds.len() - 1;
-            blocks.seconds[block] += slot;
-            blocks.of_slot.push(Some(block));
-        }
-        if blocks.seconds.is_empty() {
-            blocks.seconds.push(0.0);
-        }
-        blocks
-    }
-}
-
-/// The last block that stretches reach into of which it is told in each block what moved.
-fn reach_of(of_slot: &[Option<usize>], nr: usize) -> Vec<usize> {
-    let mut reach: Vec<usize> = (0..nr).collect();
-    for (slot, block) in of_slot.iter().enumerate().step_by(STRETCH) {
-        let pair = of_slot.iter().skip(slot).take(2 * STRETCH);
-        if let (Some(block), Some(last)) = (block, pair.flatten().max()) {
-            reach[*block] = reach[*block].max(*last);
-        }
-    }
-    reach
-}
-
-impl RunProfile {
-    /// Leaves out blocks in which more was unknown than at other times, and before these such as had more of their sampling
-    /// intervals `missed`: what a monitor that came late lost sight of is not what the program stopped using, and where others had
-    /// the processors, the program had not. Three stay at least.
-    /// `reach`: as far as what is told of each block as motion looks.
-    fn keep_what_is_known(&mut self, missed: Vec<f64>, reach: &[usize]) {
-        let punctual = no_more_than_at_other_times(&missed, MORE_MISSED, MOST_LATE);
-        self.add_up_motion(&punctual, reach);
-        self.keep(&punctual);
-        let missed: Vec<f64> = punctual.iter().map(|at| missed[*at]).collect();
-        let unknown: Vec<f64> = (0..self.blocks_s.len())
-            .map(|block| self.areas.iter().map(|area| area.blocks[block].unknown).sum())
-            .collect();
-        let used = self.areas.iter().flat_map(|area| &area.blocks).map(|block| block.ws).sum::<f64>();
-        let more = MORE_UNKNOWN * used / unknown.len().max(1) as f64;
-        let known = no_more_than_at_other_times(&unknown, more, MOST_UNKNOWN);
-        self.keep(&known);
-        let kept = known.iter().zip(&self.blocks_s).map(|(at, seconds)| missed[*at] * seconds);
-        self.missed = kept.sum::<f64>() / self.blocks_s.iter().sum::<f64>().max(f64::MIN_POSITIVE);
-    }
-
-    /// Adds up what moved, but for what did while others had the processors: `punctual` are the blocks in which they had not.
-    fn add_up_motion(&mut self, punctual: &[usize], reach: &[usize]) {
-        let is_punctual = |block: usize| (block..=reach[block]).all(|block| punctual.contains(&block));
-        let mut blocks: Vec<usize> = (0..reach.len()).filter(|block| is_punctual(*block)).collect();
-        let is_told = |block: &usize| self.areas.iter().any(|area| area.blocks[*block].motion.compared > 0.0);
-        if !blocks.iter().any(is_told) {
-            blocks = (0..reach.len()).collect();
-        }
-        for area in &mut self.areas {
-            for block in &blocks {
-                let seconds = self.blocks_s[*block];
-                area.motion.add(area.blocks[*block].times(seconds).motion);
-            }
-        }
-    }
-
-    /// What of all memory moved.
-    pub(super) fn motion(&self) -> Motion {
-        let mut all = Motion::default();
-        self.areas.iter().for_each(|area| all.add(area.motion));
-        all
-    }
-
-    /// Leaves these blocks only, in their order.
-    fn keep(&mut self, blocks: &[usize]) {
-        for area in &mut self.areas {
-            area.blocks = blocks.iter().map(|at| area.blocks[*at]).collect();
-        }
-        self.blocks_s = blocks.iter().map(|at| self.blocks_s[*at]).collect();
-    }
-}
-
-/// Which of these are at most by `more` above the lowest, or among the lowest three, or among the lowest when a share of
-/// `leave` is left out.
-fn no_more_than_at_other_times(list: &[f64], more: f64, leave: f64) -> Vec<usize> {
-    let mut sorted = list.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let last = sorted.len().saturating_sub(1);
-    let stay = ((last as f64 * (1.0 - leave) + 1e-6) as usize).max(2).min(last);
-    let (Some(least), Some(stays)) = (sorted.first(), sorted.get(stay)) else { return Vec::new() };
-    let most = stays.max(least + more);
-    (0..list.len()).filter(|at| list[*at] <= most).collect()
 }
 
 impl Accumulate for Profile {

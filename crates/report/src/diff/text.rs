@@ -43,8 +43,8 @@ pub fn write_text(report: &DiffReport, width: usize, out: &mut impl Write) -> io
     let motion = [&report.a, &report.b].map(|side| side.iter().map(|one| one.motion).fold(0.0, f64::max));
     if motion.iter().any(|share| *share > 0.0) {
         let text = format!(
-            "memory in motion: {} of A's working set and {} of B's were elsewhere a moment later, and as much may be so by chance in \
-             another run; that counts as noise, and several recordings a side tell more",
+            "memory in motion: {} of A's working set and {} of B's gave way to other memory within two seconds; what another run would \
+             have had is uncertain by as much, which counts as noise: several recordings a side tell more",
             format_share(motion[0]),
             format_share(motion[1])
         );

@@ -58,7 +58,7 @@ fn lives() -> impl Strategy<Value = Vec<(u8, usize, u64)>> {
     proptest::collection::vec((0_u8..6, 0_usize..4, 0_u64..5), 1..40)
 }
 
-fn recorded(lives: &[(u8, usize, u64)], remembered: usize) -> Vec<profile::AreaProfile> {
+fn recorded(lives: &[(u8, usize, u64)], remembered: usize) -> Vec<run::AreaProfile> {
     let mut profile = Profile::new(Vec::new()).remembering(remembered);
     let mut ends: Vec<(usize, u64)> = Vec::new();
     for (nth, (program, others, file)) in lives.iter().enumerate() {
