@@ -138,8 +138,8 @@ impl RunProfile {
     /// start: all that does not lie within the first of these lists of blocks, or if nothing does the second; failing that all is kept.
     fn keep_motion(&mut self, lists: [&[usize]; 2], of_slot: &[Option<usize>]) {
         let all: BTreeSet<usize> = self.areas.iter().flat_map(|area| area.motion.slots()).collect();
-        let is_late = |slot: &usize| of_slot.get(*slot).is_some_and(Option::is_some);
-        let all: BTreeSet<usize> = all.into_iter().filter(is_late).collect();
+        let is_counted = |slot: &usize| of_slot.get(*slot).is_some_and(Option::is_some);
+        let all: BTreeSet<usize> = all.into_iter().filter(is_counted).collect();
         let within = |blocks: &[usize]| -> BTreeSet<usize> {
             let lies_within = |slot: &&usize| {
                 let looked_at = of_slot.iter().skip(**slot).take(2 * STRETCH).flatten();
