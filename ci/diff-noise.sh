@@ -11,6 +11,8 @@
 #   hotspot   the built-in pattern
 #   python    Python with an SQLite database in memory
 #   array     Python that writes one page after the other of an array
+#   compiler  a C compiler started again and again, compared with itself only: each of its processes has memory of its own
+#   sort      Python that sorts new lists, compared with itself only: what of the allocator's pieces it has differs
 # One's own: PROGRAMS=mine SMALL='command' LARGE='command with a hot set larger by a tenth'. Without LARGE it is compared with
 # itself only. Comparisons that are unclear count neither as a difference nor as none; they are counted by themselves.
 set -euo pipefail
@@ -55,6 +57,17 @@ while time.time() < end:
         data[at] = 1
 PYTHON
 
+cat >lists.py <<'PYTHON'
+import random
+open("ready", "w").close()
+while True:
+    sorted(random.random() for _ in range(300_000))
+PYTHON
+
+for ((i = 0; i < 3000; i++)); do
+	echo "int f$i(int a, int b) { int s = 0; for (int i = 0; i < a; i++) { s += b * i ^ $i; if (s & 1) s -= a; } return s; }"
+done >large.c
+
 # started COMMAND...: runs it, and records it when it says that it is ready, or after two seconds.
 started() {
 	local file=$1 pid
@@ -87,6 +100,8 @@ recording() {
 		[ "$3" = small ] && size=40960 || size=45056
 		started "$2" python3 array.py "$size"
 		;;
+	compiler) started "$2" bash -c 'touch ready; while :; do cc -O1 -c large.c -o /dev/null; done' ;;
+	sort) started "$2" python3 lists.py ;;
 	hotspot)
 		[ "$3" = small ] && size=64M || size=72088K
 		"$isotherm" record -q -d "${each}s" -o "$2" -- "$isotherm" workload hotspot \
@@ -118,7 +133,11 @@ for program in $programs; do
 		compared "$program-small-$((i - 1)).rec" "$program-small-$i.rec" || status=$?
 		[ "$status" != 1 ] || wrong=$((wrong + 1))
 		[ "$status" != 3 ] || unclear=$((unclear + 1))
-		case $program in hotspot | python | array) ;; *) [ -n "${LARGE:-}" ] || continue ;; esac
+		case $program in
+		hotspot | python | array) ;;
+		compiler | sort) continue ;;
+		*) [ -n "${LARGE:-}" ] || continue ;;
+		esac
 		grown=$((grown + 1))
 		recording "$program" "$program-large-$i.rec" large
 		status=0
