@@ -9,7 +9,6 @@ use isotherm_report::units::{counted, format_share, format_size, format_time};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
-use ratatui::widgets::{Block, Clear, Widget};
 
 /// It is said that monitoring comes late when it misses so many of the sampling intervals. A guess: fewer change little.
 const LATE: f64 = 0.05;
@@ -192,50 +191,5 @@ pub fn foot(state: &State, line: Rect, look: Look, buffer: &mut Buffer) {
         put(buffer, line, x, key.len() as u16, key, true, look.reverse());
         put(buffer, line, x + key.len() as u16 + 1, what.len() as u16, what, true, Style::new());
         x += wide;
-    }
-}
-
-const HELP: [&str; 22] = [
-    "Up Down PgUp PgDn Home End  select (wheel; click)",
-    "Enter       open a process; show a mapping in the heatmap",
-    "Esc         back: the hot areas, then the list          q  quit",
-    "s S r       sort by the next, previous column; reverse (click a head)",
-    "/           filter by pid or any part of the command line; Esc ends it",
-    "u  c        window of the working set; since when memory is cold",
-    "p Space     pause: all is shown as of this moment; watching goes on",
-    "w           write what is kept to FILE.rec (isotherm report reads",
-    "            it; paused: up to the pause), or this screen to FILE.txt",
-    "Heatmap: + - zoom in, out (wheel)   { } up, down   0 hot areas",
-    "         [ ] longer, shorter columns   Left Right past   n now",
-    "         Tab both parts, one of them    a click says what is there",
-    "Ctrl-L      draw anew                           Ctrl-Z suspend",
-    "LATE 9 %    so many sampling intervals were missed: rates read too low",
-    "WS          working set: bytes accessed at least once within 1, 10, 60 s",
-    "HOT         accessed at a tenth of the highest rate and more",
-    "COLD        resident, known not to be accessed for so long",
-    "?  +        not known, or not for so long yet; more may be there",
-    "UNKNOWN     could not be observed: it is not cold",
-    "TREND       working set (1 s), a bar a second, against its own highest",
-    "Rows count shared memory in each process, the head counts it once.",
-    "incomplete  a long list of mappings, read in parts: `unknown mapping` beyond",
-];
-
-/// Draws help over what is there.
-pub fn help(area: Rect, look: Look, buffer: &mut Buffer) {
-    let wide = 76.min(area.width);
-    let high = (HELP.len() as u16 + 2).min(area.height);
-    let over = Rect {
-        x: area.x + (area.width - wide) / 2,
-        y: area.y + (area.height - high) / 2,
-        width: wide,
-        height: high,
-    };
-    Clear.render(over, buffer);
-    let block = Block::bordered().title(" isotherm top: any key closes ").border_style(look.dim());
-    let inside = block.inner(over);
-    block.render(over, buffer);
-    for (y, text) in HELP.iter().take(usize::from(inside.height)).enumerate() {
-        let line = Rect { y: inside.y + y as u16, height: 1, ..inside };
-        put(buffer, line, 1, line.width.saturating_sub(1), text, true, Style::new());
     }
 }

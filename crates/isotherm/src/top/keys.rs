@@ -49,7 +49,19 @@ fn of_key(key: KeyEvent, state: &State) -> Option<Action> {
         };
     }
     if state.help {
-        return Some(if key.code == KeyCode::Char('q') { Action::Quit } else { Action::Help });
+        // As many lines as a small screen has, but for some that are seen again.
+        const PAGE: isize = 16;
+        let is_long = state.help_at.1 > 0;
+        return Some(match key.code {
+            KeyCode::Char('q') => Action::Quit,
+            KeyCode::Up | KeyCode::Char('k') if is_long => Action::HelpBy(-1),
+            KeyCode::Down | KeyCode::Char('j') if is_long => Action::HelpBy(1),
+            KeyCode::PageUp if is_long => Action::HelpBy(-PAGE),
+            KeyCode::PageDown if is_long => Action::HelpBy(PAGE),
+            KeyCode::Home if is_long => Action::HelpBy(isize::MIN),
+            KeyCode::End if is_long => Action::HelpBy(isize::MAX),
+            _ => Action::Help,
+        });
     }
     let entered = state.entered.is_some();
     Some(match key.code {
@@ -90,7 +102,12 @@ fn of_key(key: KeyEvent, state: &State) -> Option<Action> {
 fn of_mouse(mouse: MouseEvent, state: &State, places: &impl Places) -> Option<Action> {
     let (x, y) = (mouse.column, mouse.row);
     if state.help {
-        return matches!(mouse.kind, MouseEventKind::Down(_)).then_some(Action::Help);
+        return match mouse.kind {
+            MouseEventKind::Down(_) => Some(Action::Help),
+            MouseEventKind::ScrollUp => Some(Action::HelpBy(-3)),
+            MouseEventKind::ScrollDown => Some(Action::HelpBy(3)),
+            _ => None,
+        };
     }
     match mouse.kind {
         MouseEventKind::Down(MouseButton::Left) => match places.target(x, y) {

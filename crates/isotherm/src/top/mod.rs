@@ -9,6 +9,7 @@
 //! [`state`] and [`keys`] know nothing of terminals, [`terminal`] nothing of what is drawn.
 
 mod chrome;
+mod explained;
 mod fatal;
 mod gather;
 mod heat;

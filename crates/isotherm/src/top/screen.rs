@@ -1,6 +1,7 @@
 //! A frame: from the model and the state of the screen to what each place of the terminal shows.
 
 use super::chrome;
+use super::explained;
 use super::gather::{self, Head, Process};
 use super::heat::Heat;
 use super::keys::Places;
@@ -153,7 +154,9 @@ impl Screen {
         }
         chrome::foot(&self.state, foot, self.look, &mut buffer);
         if self.state.help {
-            chrome::help(area, self.look, &mut buffer);
+            let (at, _) = self.state.help_at;
+            let most = explained::draw(area, at, self.look, &mut buffer);
+            self.state.help_at = (at.min(most), most);
             // What lies over the heatmap does not move with it.
             self.drawn = None;
             scrolls.clear();

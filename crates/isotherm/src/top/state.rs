@@ -82,6 +82,8 @@ pub enum Prompt {
 pub enum Action {
     Quit,
     Help,
+    /// By lines of that.
+    HelpBy(isize),
     /// To the list, or one step less deep.
     Back,
     Move(isize),
@@ -166,6 +168,8 @@ pub struct State {
     /// Since when, ns.
     pub paused: Option<u64>,
     pub help: bool,
+    /// How far down in it, and how far that can be: lines.
+    pub help_at: (usize, usize),
     pub prompt: Option<(Prompt, String)>,
     /// Said at the bottom until the next key.
     pub message: Option<String>,
@@ -185,6 +189,7 @@ impl Default for State {
             entered: None,
             paused: None,
             help: false,
+            help_at: (0, 0),
             prompt: None,
             message: None,
             window: 0,
@@ -248,7 +253,11 @@ impl State {
             Action::Quit => return Effect::Quit,
             Action::Suspend => return Effect::Suspend,
             Action::Redraw => return Effect::Redraw,
-            Action::Help => self.help = !self.help,
+            Action::Help => (self.help, self.help_at) = (!self.help, (0, 0)),
+            Action::HelpBy(lines) => {
+                let (at, most) = self.help_at;
+                self.help_at = (at.saturating_add_signed(lines).min(most), most);
+            }
             Action::Back => self.back(),
             Action::Pause => {
                 self.paused = match self.paused {

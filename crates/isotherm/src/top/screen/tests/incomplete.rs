@@ -39,6 +39,21 @@ fn a_list_of_mappings_that_is_incomplete_is_said_to_be() {
     screen.act(Action::Help);
     let help = text(&screen.frame(80, 24).0).join("\n");
     assert!(help.contains("Up Down") && help.contains("incomplete  a long list"), "{help}");
+    assert_eq!(screen.state.help_at, (0, 0));
+    screen.act(Action::Help);
+    // On a smaller one it is seen bit by bit, and nothing of it is cut.
+    screen.act(Action::Help);
+    let small = |screen: &mut Screen| text(&screen.frame(40, 24).0).join("\n");
+    let first = small(&mut screen);
+    assert!(first.contains("Up Down PgUp PgDn") && first.contains("other keys close"), "{first}");
+    assert!(!first.contains("incomplete a long list"), "{first}");
+    screen.act(Action::HelpBy(1));
+    assert_ne!(small(&mut screen), first);
+    screen.act(Action::HelpBy(isize::MAX));
+    let last = small(&mut screen);
+    assert!(last.contains("incomplete a long list"), "{last}");
+    screen.act(Action::HelpBy(isize::MIN));
+    assert_eq!(small(&mut screen), first);
     screen.act(Action::Help);
     again(false, 400);
     assert!(!shown(&mut screen).contains("incomplete"));
