@@ -124,8 +124,8 @@ pub fn write_text(summary: &Summary, options: &TerminalOptions, out: &mut impl W
             value(100)
         ))?;
     }
-    if let Some(remark) = summary.wss.unknown_remark() {
-        say(&remark)?;
+    for remark in summary.wss.unknown_remark().iter().chain(&summary.wss.remarks) {
+        say(remark)?;
     }
     if let Some(cost) = cost_of(&summary.provenance) {
         say(&cost)?;
@@ -165,7 +165,7 @@ fn cost_of(provenance: &Provenance) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::synthetic::stairs;
+    use crate::synthetic::{MIB, region, snapshot, stairs, unknown};
     use isotherm_record::{Backend, Cost, End, Header, RecordedAttrs};
 
     fn text(each: u64) -> String {
@@ -219,6 +219,20 @@ mod tests {
             assert!(text.contains(part), "{part} in {text}");
         }
         assert_eq!(text.lines().filter(|l| l.contains("99")).count(), 10, "{text}");
+    }
+
+    #[test]
+    fn time_that_is_in_no_working_set_is_told() {
+        let options = TerminalOptions { width: 100, lines: 10, ..TerminalOptions::default() };
+        let mut analysis = SummaryAnalysis::default();
+        for i in 0..30 {
+            let memory = if i < 10 { unknown(0, MIB) } else { region(0, MIB, 20) };
+            analysis.item(&Item::Snapshot(snapshot(i, 1, vec![memory])));
+        }
+        let mut out = Vec::new();
+        write_text(&analysis.finish(&options), &options, &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.contains("median 1.0 MiB") && text.contains("1 s are not counted"), "{text}");
     }
 
     #[test]
