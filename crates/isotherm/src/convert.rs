@@ -226,12 +226,10 @@ fn copy(mut reader: Box<dyn ItemReader>, mut writer: Box<dyn ItemWriter>, done: 
         }
         writer.write(item)?;
     }
-    // One that was cut off, or whose end is damaged, has none to say it in. That it has none and is whole otherwise, the copy says
-    // by having none either.
-    let is_flawed =
-        reader.warnings().iter().any(|w| reading::is_flaw(w) && !matches!(w, Warning::Unfinished { .. }));
+    // A recording without an end has nowhere to say it, so the copy gets one. Not for having none alone: that the copy shows as well.
+    let says_more = reader.warnings().iter().any(|warning| !matches!(warning, Warning::Unfinished { .. }));
     let end = end
-        .or_else(|| is_flawed.then(|| End { time_ns: last_ns, reason: NO_END.to_owned(), ..End::default() }));
+        .or_else(|| says_more.then(|| End { time_ns: last_ns, reason: NO_END.to_owned(), ..End::default() }));
     if let Some(mut end) = end {
         if !reader.warnings().is_empty() {
             if end.blind_spots.is_empty() {

@@ -14,8 +14,9 @@ Examples:
 
 Mappings are matched by program and name, anonymous ones by order and size; addresses do not matter. Compared are the
 mean over time of the working set (accessed at least once within 1 s) and of the access rate of what is in it.
-Mappings below 1 MiB or 5 % of the working set are too small to compare. Anonymous memory that is of another size, or of the
-same as others of the program, may have been taken for another: what it lacks and those have is no difference.
+Mappings below 1 MiB or 5 % of the working set are too small to compare. Anonymous memory whose size differs by more than
+2 %, or is that of others of the program, may have been taken for another: a change for which those make up by more than half is
+unclear.
 
 What a difference is. Each recording is cut into blocks of 1 s and more, and of six and more the middle half counts, so that
 a busy second does not; nor do blocks in which the monitor was later, or had lost sight of more, than in others (two
@@ -27,9 +28,9 @@ late for more than 2 % of the sampling intervals of the rest the machine was bus
 of what is beyond that: that adds to the noise as far as the working set moves with speed, and an eighth of it in any case
 (half of it to that of rates).
 Memory in motion (a garbage collector's, that of a compiler started for each file) is in use by chance. What of a working
-set was replaced by other memory two seconds later, beyond the 0.8 % that steady ones show, is said, and the working set is
-as uncertain by twice that share of it, its rate by eight times.
-With several recordings a side, their own scatter takes its place; of four and more a side the middle half counts.
+set gives way to other memory within two seconds, beyond the 0.8 % that steady ones show, is said; the working set is
+uncertain by twice that share (all of it at most), its rate by eight times. Where a recording is too short to tell a tenth is taken.
+With several recordings a side, their own scatter takes the place of all that; of four and more a side the middle half counts.
 Any part of what is unknown may have been in use, on each side another: each part is taken to be as likely as any other, which
 adds a standard deviation of 29 % of the unknown bytes (not of what no recording can see, as locked memory), however many
 recordings there are. A

@@ -115,7 +115,7 @@ pub struct AccessArgs {
     /// Sort the other way round
     #[arg(long)]
     pub reverse: bool,
-    /// Most regions of a target or object, the first by --sort; sums are of all [default: all; 0: all]
+    /// Most regions of a target or object, the first by --sort; sums are of all, and JSON tells how many more there are (unlisted_regions, unlisted_bytes) [default: all; 0: all]
     #[arg(short = 'n', long, value_name = "N", value_parser = parse_count)]
     pub limit: Option<usize>,
     /// Only regions of this size, `MIN..MAX`; either end may be left out

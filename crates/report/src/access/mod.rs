@@ -275,8 +275,7 @@ impl AccessAnalysis {
         let mappers = self.mappers();
         while let Some(target) = shown.last().map(|row| row.target) {
             let first = shown.partition_point(|row| row.target != target);
-            let mut regions = if first == 0 { std::mem::take(&mut shown) } else { shown.split_off(first) };
-            let rest = regions.split_off(self.options.limit.unwrap_or(usize::MAX).min(regions.len()));
+            let regions = if first == 0 { std::mem::take(&mut shown) } else { shown.split_off(first) };
             let id = TargetId(target);
             report.targets.push(TargetAccess {
                 target,
@@ -284,8 +283,8 @@ impl AccessAnalysis {
                 object: self.space.object(id).map(|object| object.id.to_string()),
                 totals: of_groups.get(&target).cloned().unwrap_or_default(),
                 regions,
-                unlisted_regions: rest.len() as u64,
-                unlisted_bytes: rest.iter().map(|region| region.size).sum(),
+                unlisted_regions: 0,
+                unlisted_bytes: 0,
             });
         }
         report.targets.reverse();
@@ -296,6 +295,12 @@ impl AccessAnalysis {
                 let order = order.unwrap_or(std::cmp::Ordering::Equal);
                 if descending { order.reverse() } else { order }
             });
+        }
+        for target in &mut report.targets {
+            let listed = self.options.limit.unwrap_or(usize::MAX).min(target.regions.len());
+            let rest = target.regions.split_off(listed);
+            target.unlisted_regions = rest.len() as u64;
+            target.unlisted_bytes = rest.iter().map(|region| region.size).sum();
         }
         report.provenance = self.provenance;
         report

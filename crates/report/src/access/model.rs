@@ -44,11 +44,6 @@ impl AccessRegion {
     }
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands it out so")]
-const fn is_zero(number: &u64) -> bool {
-    *number == 0
-}
-
 /// The regions of one target, or of one object.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TargetAccess {
@@ -61,10 +56,8 @@ pub struct TargetAccess {
     /// Its regions that fit the pattern, in the order asked for.
     pub regions: Vec<AccessRegion>,
     /// Others that fit it and come behind the limit of the list.
-    #[serde(skip_serializing_if = "is_zero")]
     pub unlisted_regions: u64,
     /// Their mapped bytes.
-    #[serde(skip_serializing_if = "is_zero")]
     pub unlisted_bytes: u64,
     /// Sums over all that fit it, listed or not.
     pub totals: Totals,

@@ -5,7 +5,7 @@
 //! of its program's memory some time after it ended, and its areas are free for others. Of the first process of a program the areas
 //! stay apart: there may be no second.
 
-use super::motion::{Motions, Places};
+use super::motion::{BySlot, Places, Turn};
 use super::profile::Sums;
 use crate::names::short_name;
 use crate::space::UNKNOWN_MAPPING;
@@ -18,7 +18,7 @@ pub(super) const MAX_AREAS: usize = 4096;
 
 /// Programs of which processes ended that are kept apart at most. A guess: more than a machine runs, but for those that are
 /// made up.
-const MAX_PROGRAMS: usize = 1024;
+pub(super) const MAX_PROGRAMS: usize = 1024;
 
 /// Names of a program whose processes ended that are kept apart at most, so that one does not take the room of all others.
 const MAX_NAMES: usize = 256;
@@ -35,8 +35,8 @@ pub(super) struct Area {
     pub size: u64,
     pub slots: Vec<Sums>,
     places: Places,
-    /// What moved, by the first slot of the earlier of the stretches that are compared.
-    pub motion: Motions,
+    /// What moved within it.
+    pub motion: BySlot,
     /// It turned out to be part of another.
     part_of: Option<usize>,
 }
@@ -107,14 +107,21 @@ impl Areas {
         self.list[at].add(slot, &sums);
     }
 
-    /// Ends a stretch of so many seconds. What moved since the one before is told to a slot, if there was one before.
-    pub fn end_stretch(&mut self, seconds: f64, slot: Option<usize>) {
-        for area in &mut self.list {
-            let motion = area.places.turn(seconds);
-            if let Some(slot) = slot {
-                area.motion.add(slot, motion.times(seconds));
+    /// Ends a stretch of so many seconds: what is not where it was, of each area. What moved within one is told to a slot, if there is one.
+    pub fn end_stretch(&mut self, seconds: f64, slot: Option<usize>) -> Vec<Turn> {
+        let end = |area: &mut Area| {
+            let turn = area.places.turn(seconds);
+            if let Some(slot) = slot.filter(|_| turn.compared > 0.0) {
+                area.motion.add(slot, turn.moved(seconds));
             }
-        }
+            turn
+        };
+        self.list.iter_mut().map(end).collect()
+    }
+
+    /// Where anything lies is not wanted any more.
+    pub fn close(&mut self) {
+        self.list.iter_mut().for_each(|area| area.places = Places::default());
     }
 
     /// What comes next is not compared with what was.
@@ -161,7 +168,7 @@ impl Areas {
         let (motion, size) = (std::mem::take(&mut merged.motion), merged.size);
         let area = &mut self.list[to];
         area.size += size;
-        area.places.merge(places);
+        area.places.merge(&places);
         area.motion.merge(&motion);
         area.slots.resize(area.slots.len().max(slots.len()), Sums::default());
         area.slots.iter_mut().zip(&slots).for_each(|(slot, more)| slot.add(more));

@@ -2,13 +2,13 @@
 
 use super::change::{Found, Limits, percent};
 use super::matching::Matched;
-use super::motion::Motions;
+use super::motion::BySlot;
 use super::profile::Sums;
 use super::run::RunProfile;
 use super::statistics::{Prior, Run, Test, centre, test};
 use super::{Change, DiffOptions, DiffRow};
 use super::{LACKED, LATE_LOOKS, LATE_RATES, LATE_SPEED, MIN_RATE_CHANGE, MISSED, RATED_UNKNOWN, WS_PART};
-use super::{MOVING_RATES, MOVING_SETS};
+use super::{MOVING_RATES, MOVING_SETS, UNMEASURED};
 use crate::units::{format_rate, format_size};
 use std::collections::HashMap;
 
@@ -39,6 +39,8 @@ pub(super) struct Draft {
     unknown: (f64, f64),
     /// It is told apart by order and size alone, and another may have been taken for it.
     pub(super) mistakable: bool,
+    /// Others for which it may have been taken make up for its change.
+    pub(super) made_up_for: bool,
     /// The tests, and where their p-values stand; `None`: not tested.
     pub(super) ws_test: Option<(Test, usize)>,
     pub(super) rate_test: Option<(Test, usize)>,
@@ -46,23 +48,53 @@ pub(super) struct Draft {
 
 /// What is in motion in a recording.
 pub(super) struct InMotion<'a> {
+    run: &'a RunProfile,
     /// Of all memory, as a share.
-    all: f64,
-    /// Of each program's own memory, bytes.
-    of_program: HashMap<&'a str, f64>,
+    pub(super) all: Option<f64>,
+    /// Of the memory of each program's processes, as a share, and bytes.
+    of_program: HashMap<&'a str, (f64, f64)>,
 }
 
 impl<'a> InMotion<'a> {
     pub(super) fn of(run: &'a RunProfile) -> Self {
-        let mut of_program: HashMap<&str, (Motions, f64)> = HashMap::new();
+        let share = |moved: &BySlot| moved.sum(&run.motion.slots).share();
+        let mut bytes: HashMap<&str, f64> = HashMap::new();
         for area in run.areas.iter().filter(|area| !area.object) {
-            let (motion, ws) = of_program.entry(&area.program).or_default();
-            motion.merge(&area.motion);
-            *ws += middle_of(&area.blocks, |s| s.ws);
+            *bytes.entry(&area.program).or_default() += middle_of(&area.blocks, |s| s.ws);
         }
-        let of_program = of_program.into_iter().map(|(name, (motion, ws))| (name, motion.share() * ws));
-        Self { all: run.motion(), of_program: of_program.collect() }
+        let of_program = run.motion.of_program.iter().filter_map(|(name, moved)| {
+            let share = share(moved)?;
+            Some((&**name, (share, share * bytes.get(&**name).copied().unwrap_or(0.0))))
+        });
+        Self { run, all: share(&run.motion.all), of_program: of_program.collect() }
     }
+
+    /// All of it.
+    fn of_all(&self) -> Moving {
+        Moving { share: self.all.unwrap_or(UNMEASURED), most: 0.0 }
+    }
+
+    fn of_area(&self, one: &Matched, at: usize) -> Moving {
+        let all = self.all.unwrap_or(UNMEASURED);
+        let area = one.of_run[at].map(|i| &self.run.areas[i]);
+        let own = area.and_then(|area| area.motion.sum(&self.run.motion.slots).share()).unwrap_or(all);
+        let (of_program, bytes) = self.of_program.get(&*one.program).copied().unwrap_or((all, 0.0));
+        match area {
+            // What is shared is in use as those who map it come and go.
+            _ if one.object => Moving { share: own.max(all), most: 0.0 },
+            Some(area) if !area.of_one => Moving { share: own.max(of_program), most: 0.0 },
+            // Which of its anonymous memory a program uses next is a matter of chance: one has what in another run any other has.
+            _ if one.anonymous => Moving { share: own, most: bytes },
+            _ => Moving { share: own, most: 0.0 },
+        }
+    }
+}
+
+/// What of a working set is in motion.
+struct Moving {
+    share: f64,
+    /// Bytes that may be in it by chance, where that is more.
+    most: f64,
 }
 
 fn middle_of(blocks: &[Sums], of: fn(&Sums) -> f64) -> f64 {
@@ -78,17 +110,7 @@ pub(super) fn row(one: &Matched, runs: &[RunProfile], moving: &[InMotion<'_>], n
         })
         .collect();
     let size = |from: usize, to: usize| (from..to).filter_map(area).map(|a| a.size).max().unwrap_or(0);
-    // Which of its anonymous memory a program uses next is a matter of chance: in one it may have what in another run is in any other.
-    let moving = |at: usize| Moving {
-        // What is shared is in use as those who map it come and go.
-        share: area(at).map_or(0.0, |area| area.motion.share()).max(if one.object {
-            moving[at].all
-        } else {
-            0.0
-        }),
-        most: moving[at].of_program.get(&*one.program).copied().filter(|_| one.anonymous),
-    };
-    let moving: Vec<Moving> = (0..runs.len()).map(moving).collect();
+    let moving: Vec<Moving> = moving.iter().enumerate().map(|(at, run)| run.of_area(one, at)).collect();
     let name = if one.nr > 0 { format!("{} {}", one.name, one.nr) } else { one.name.clone() };
     Draft {
         program: one.program.clone(),
@@ -114,7 +136,7 @@ pub(super) fn unknown_of(list: &[Matched], runs: &[RunProfile]) -> Vec<f64> {
 }
 
 /// All memory of each recording.
-pub(super) fn all_of(runs: &[RunProfile], nr_a: usize) -> Draft {
+pub(super) fn all_of(runs: &[RunProfile], moving: &[InMotion<'_>], nr_a: usize) -> Draft {
     let blocks: Vec<Vec<Sums>> = runs
         .iter()
         .map(|run| {
@@ -125,15 +147,8 @@ pub(super) fn all_of(runs: &[RunProfile], nr_a: usize) -> Draft {
             sums
         })
         .collect();
-    let moving: Vec<Moving> = runs.iter().map(|run| Moving { share: run.motion(), most: None }).collect();
+    let moving: Vec<Moving> = moving.iter().map(InMotion::of_all).collect();
     draft(&blocks, runs, &moving, nr_a)
-}
-
-/// What of a working set is in motion.
-struct Moving {
-    share: f64,
-    /// Bytes that may be in it by chance, where that is more.
-    most: Option<f64>,
 }
 
 const fn rate(sums: &Sums) -> f64 {
@@ -141,9 +156,10 @@ const fn rate(sums: &Sums) -> f64 {
 }
 
 fn draft(blocks: &[Vec<Sums>], runs: &[RunProfile], moving: &[Moving], nr_a: usize) -> Draft {
+    // Of what is all in motion nothing more is known than how much it is about.
     let in_motion = |at: usize| {
-        let own = moving[at].share * middle_of(&blocks[at], |s| s.ws);
-        MOVING_SETS * moving[at].most.map_or(own, |most| most.max(own))
+        let ws = middle_of(&blocks[at], |s| s.ws);
+        f64::max((MOVING_SETS * moving[at].share).min(1.0) * ws, MOVING_SETS * moving[at].most)
     };
     let ws_late = |blocks: &[Sums]| {
         let (ws, slope) = (middle_of(blocks, |s| s.ws), middle_of(blocks, |s| s.slope));
@@ -176,6 +192,7 @@ fn draft(blocks: &[Vec<Sums>], runs: &[RunProfile], moving: &[Moving], nr_a: usi
         }),
         unknown: sides(|s| s.unknown, &|_| 0.0, &|_| 0.0, &|_| 0.0).means(),
         mistakable: false,
+        made_up_for: false,
         ws_test: None,
         rate_test: None,
     }
@@ -205,7 +222,13 @@ impl Draft {
         let (of_less, of_more) = if ws_a < ws_b { self.unknown } else { (self.unknown.1, self.unknown.0) };
         let most = self.unknown.0.max(self.unknown.1);
         let limits = Limits { level: options.level, least: options.min_change, unknown: most };
+        let mistaken = || {
+            Err("unclear: others of its anonymous memory make up for it, and it may have been taken for one of them".to_owned())
+        };
         let working_set = Change::of(ws_a, ws_b, ws_found, &limits, ws_unit, |c| {
+            if self.made_up_for {
+                return mistaken();
+            }
             if LACKED * (of_less - of_more) >= (ws_a - ws_b).abs() {
                 return more_unknown(of_less - of_more);
             }
@@ -218,6 +241,9 @@ impl Draft {
         let (rate_a, rate_b) = self.rate.means();
         let limits = Limits { least: MIN_RATE_CHANGE, ..limits };
         let rate_hz = Change::of(rate_a, rate_b, rate_found, &limits, format_rate, |c| {
+            if self.made_up_for {
+                return mistaken();
+            }
             // A monitor that lost sight of part of it looked at the rest less often, too.
             let more = (of_less - of_more).abs();
             if more >= RATED_UNKNOWN * ws_a.max(ws_b) {

@@ -54,8 +54,11 @@ const LATE_RATES: f64 = 0.5;
 
 /// What is in motion of a working set, times this, is how uncertain it is: Java had .07 to .12 in motion, and its working sets scattered by
 /// .17; compilers had .4, and .35. Of 42 pairs of recordings of Java, compilers, Node, sorts, SQLite and zlib, each of 12 s, 10 were taken for
-/// different without this, and of 60 such pairs on a busy machine 7; with it none.
+/// different without this, and of 60 such pairs on a busy machine 7; with it none. All of it at most.
 const MOVING_SETS: f64 = 2.0;
+
+/// What is taken to be in motion where a recording is too short to tell, as a share: about as much as of Java.
+const UNMEASURED: f64 = 0.1;
 
 /// What share is in motion, times this, is how uncertain rates are, as a share: memory is seen for too short a time. Rates of a loop
 /// over memory that changes every four seconds are off by .4 on the mean, and up to 2.7 times too high.
@@ -186,8 +189,9 @@ pub struct Compared {
     pub blocks_s: Vec<f64>,
     /// Share of the sampling intervals that the monitor missed: how busy the machine was.
     pub missed: f64,
-    /// Share of its working set that was elsewhere a moment later, beyond what steady working sets show.
-    pub motion: f64,
+    /// Share of its working set that gave way to other memory within two seconds, beyond what steady working sets show; `null`: too short,
+    /// or with too little in use, to tell.
+    pub motion: Option<f64>,
 }
 
 /// What differs.
@@ -280,19 +284,20 @@ pub fn compare(a: Vec<(String, Profile)>, b: Vec<(String, Profile)>, options: &D
     let runs: Vec<RunProfile> =
         a.into_iter().chain(b).map(|(_, profile)| profile.finish(options.settle_s)).collect();
     let list = matched(&runs);
-    let mut all = all_of(&runs, nr_a);
+    let moving: Vec<InMotion<'_>> = runs.iter().map(InMotion::of).collect();
+    let mut all = all_of(&runs, &moving, nr_a);
     for (run, unknown) in all.ws.a.iter_mut().chain(&mut all.ws.b).zip(unknown_of(&list, &runs)) {
         run.unknown = unknown;
     }
     let mut rows = vec![all];
-    let moving: Vec<InMotion<'_>> = runs.iter().map(InMotion::of).collect();
     rows.extend(list.iter().map(|one| row(one, &runs, &moving, nr_a)));
-    let moved_on = moved_on(&rows);
+    let motion: Vec<Option<f64>> = moving.iter().map(|run| run.all).collect();
+    find_made_up_for(&mut rows, options.min_change);
     let least = TESTED.0.max(TESTED.1 * rows[0].ws.means().0.max(rows[0].ws.means().1));
     let (mut ws, mut rates) = (Vec::new(), Vec::new());
-    for (row, moved_on) in rows.iter_mut().zip(moved_on) {
+    for row in &mut rows {
         let (a, b) = row.ws.means();
-        if a.max(b) < least || moved_on {
+        if a.max(b) < least {
             continue;
         }
         let test = row.ws.test(&WS_NOISE);
@@ -320,10 +325,11 @@ pub fn compare(a: Vec<(String, Profile)>, b: Vec<(String, Profile)>, options: &D
     let mut compared: Vec<Compared> = files
         .into_iter()
         .zip(runs)
-        .map(|(file, run)| Compared {
+        .zip(motion)
+        .map(|((file, run), motion)| Compared {
             file,
             missed: missed(&run.provenance),
-            motion: run.motion(),
+            motion,
             provenance: run.provenance,
             settled_s: run.settled_s,
             blocks_s: run.blocks_s,
@@ -384,19 +390,20 @@ fn verdict(total: &DiffRow, rows: &[DiffRow]) -> String {
     }
 }
 
-/// Of which rows others of the program's anonymous memory make up for the change: more than half of what one lacks the others have more.
-/// Where one may have been taken for another that is no difference.
-fn moved_on(rows: &[Draft]) -> Vec<bool> {
+/// Finds the rows for whose change others of the program's anonymous memory make up: more than half of what one lacks the others have
+/// more. Where one may have been taken for another that may be no difference. A change below `least`, a share, is none to make up for.
+fn find_made_up_for(rows: &mut [Draft], least: f64) {
     let change = |row: &Draft| row.ws.means().1 - row.ws.means().0;
-    let mut of_program: HashMap<&str, f64> = HashMap::new();
+    let mut of_program: HashMap<String, f64> = HashMap::new();
     for row in rows.iter().filter(|row| row.mistakable) {
-        *of_program.entry(row.program()).or_default() += change(row);
+        *of_program.entry(row.program().to_owned()).or_default() += change(row);
     }
-    let is_made_up_for = |row: &Draft| {
-        let (one, all) = (change(row), of_program.get(row.program()).copied().unwrap_or(0.0));
-        row.mistakable && all * one.signum() < one.abs() / 2.0
-    };
-    rows.iter().map(is_made_up_for).collect()
+    for row in rows.iter_mut().filter(|row| row.mistakable) {
+        let (a, b) = row.ws.means();
+        let all = of_program.get(row.program()).copied().unwrap_or(0.0);
+        let is_large = (b - a).abs() >= least * a.max(b);
+        row.made_up_for = is_large && all * (b - a).signum() < (b - a).abs() / 2.0;
+    }
 }
 
 /// Share of its sampling intervals that the monitor missed because it came late.

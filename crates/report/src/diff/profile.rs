@@ -1,8 +1,8 @@
 //! One recording, as it is compared: what each stretch of memory did in each block of time.
 
-use super::areas::{Area, Areas, Closed, Known, MAX_AREAS, OTHERS};
-use super::motion::{Motions, STRETCH, Stretch};
-use super::run::{AreaProfile, Blocks, RunProfile};
+use super::areas::{Area, Areas, Closed, Known, MAX_AREAS, MAX_PROGRAMS, OTHERS};
+use super::motion::{BySlot, STRETCH_S, Stretch, Turn};
+use super::run::{AreaProfile, Blocks, Motion, RunProfile};
 use crate::Accumulate;
 use crate::names::printable;
 use crate::provenance::{Provenance, Reading};
@@ -88,6 +88,11 @@ pub struct Profile {
     missed: Vec<f64>,
     slot_s: f64,
     stretch: Stretch,
+    /// The longest so far, seconds.
+    longest_stretch_s: f64,
+    /// What of all memory moved, and of each program's own.
+    moved: BySlot,
+    moved_of: HashMap<String, BySlot>,
     start_s: Option<f64>,
     last_end: u64,
 }
@@ -118,6 +123,9 @@ impl Profile {
 
     /// Gives back what only reading takes. No more items may follow: of several recordings all are kept until they are compared.
     pub fn close(&mut self) {
+        self.end_stretch();
+        self.stretch = Stretch::default();
+        self.areas.close();
         (self.space, self.mapped, self.shared) = (Space::default(), Snapshot::default(), Vec::new());
         self.known.values_mut().for_each(Known::close);
     }
@@ -183,34 +191,50 @@ impl Profile {
                 *list = list.chunks(2).map(|pair| pair.iter().sum()).collect();
             }
             self.areas.halve();
-            // Stretches are twice as long from here on.
-            self.areas.forget_places();
-            self.stretch = Stretch::default();
+            self.moved.halve();
+            self.moved_of.values_mut().for_each(BySlot::halve);
+            self.stretch.halve();
         }
     }
 
-    /// A snapshot of so many seconds begins in `slot`: the stretch before ends where that is in the next one.
-    fn pass(&mut self, slot: usize, seconds: f64) {
-        if !self.stretch.holds(slot) {
+    /// A snapshot of so many seconds begins in `slot`, at `start`: the stretch before ends where it is long enough.
+    fn pass(&mut self, slot: usize, start: u64, seconds: f64) {
+        let gap_s = start.saturating_sub(self.last_end) as f64 / SECOND_NS;
+        let follows = gap_s < STRETCH_S;
+        if self.stretch.seconds >= STRETCH_S || !follows {
             self.end_stretch();
-            let enough = self.is_long_enough();
-            self.stretch = self.stretch.next(slot, enough);
+            self.stretch = self.stretch.next(slot, follows);
             if self.stretch.before.is_none() {
                 self.areas.forget_places();
             }
         }
         self.stretch.seconds += seconds;
-    }
-
-    /// Half of what it could be: the last one of a recording is not whole, and of few snapshots nothing can be told.
-    fn is_long_enough(&self) -> bool {
-        self.stretch.seconds >= self.slot_s * STRETCH as f64 / 2.0
+        self.longest_stretch_s = self.longest_stretch_s.max(self.stretch.seconds);
     }
 
     fn end_stretch(&mut self) {
-        // By the earlier of both it is seen whether what is left out at the start is in it.
-        let told_to = self.stretch.before.filter(|_| self.is_long_enough());
-        self.areas.end_stretch(self.stretch.seconds, told_to);
+        let seconds = self.stretch.seconds;
+        let slot = self.stretch.before.filter(|_| self.stretch.is_enough());
+        let turns = self.areas.end_stretch(seconds, slot);
+        let Some(slot) = slot else { return };
+        // What goes from one area to another has moved as well.
+        let mut all = Turn::default();
+        turns.iter().for_each(|turn| all.add(*turn));
+        self.moved.add(slot, all.moved(seconds));
+        let mut of_programs: HashMap<&str, Turn> = HashMap::new();
+        for (name, at) in self.known.values().flat_map(Known::areas).chain(self.closed.areas()) {
+            of_programs.entry(name).or_default().add(turns[at]);
+        }
+        for (name, turn) in of_programs.into_iter().filter(|(_, turn)| turn.compared > 0.0) {
+            let is_new = !self.moved_of.contains_key(name);
+            let name = if is_new && self.moved_of.len() >= MAX_PROGRAMS { OTHERS } else { name };
+            if !self.moved_of.contains_key(name) {
+                self.moved_of.insert(name.to_owned(), BySlot::default());
+            }
+            if let Some(moved) = self.moved_of.get_mut(name) {
+                moved.add(slot, turn.moved(seconds));
+            }
+        }
     }
 
     /// Intervals were missed in a stretch of time, which lies where snapshots have been.
@@ -246,7 +270,7 @@ impl Profile {
         }
         // Recordings of other programs may hold a snapshot a target for one moment.
         if self.last_end != end {
-            self.pass(slot, seconds);
+            self.pass(slot, start, seconds);
             self.seconds[slot] += seconds;
         }
         self.last_end = end;
@@ -341,7 +365,8 @@ impl Profile {
                 anonymous: place.is_some(),
                 size: 0,
                 blocks: vec![Sums::default(); nr],
-                motion: Motions::default(),
+                motion: BySlot::default(),
+                of_one: one,
             });
             profile.size += area.size;
             profile.motion.merge(&area.motion);
@@ -370,8 +395,20 @@ impl Profile {
         }
         let share = |(missed, seconds): (&f64, &f64)| (missed * sample_s / seconds.max(sample_s)).min(1.0);
         let missed: Vec<f64> = missed.iter().zip(&blocks_s).map(share).collect();
-        let mut run = RunProfile { provenance: self.provenance, blocks_s, missed: 0.0, settled_s, areas };
-        run.keep_what_is_known(missed, &of_slot);
+        let of_program = self.moved_of.into_iter();
+        let motion = Motion {
+            slots: Vec::new(),
+            all: self.moved,
+            of_program: of_program
+                .map(|(name, moved)| (if alone { String::new() } else { name }, moved))
+                .collect(),
+        };
+        let (provenance, missed_share) = (self.provenance, 0.0);
+        let mut run = RunProfile { provenance, blocks_s, missed: missed_share, settled_s, areas, motion };
+        let [punctual, known] = run.keep_what_is_known(missed);
+        // As far as two stretches reach from the slot to which is told what moved between them.
+        let reach = (2.0 * self.longest_stretch_s / self.slot_s).ceil() as usize;
+        run.motion.choose([&known, &punctual], &of_slot, reach);
         run
     }
 }

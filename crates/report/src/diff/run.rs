@@ -1,9 +1,9 @@
 //! A recording in blocks of time, and which of them are fit to be compared.
 
-use super::motion::{Motions, STRETCH};
+use super::motion::BySlot;
 use super::profile::Sums;
 use crate::provenance::Provenance;
-use std::collections::BTreeSet;
+use std::collections::HashMap;
 
 /// Blocks are at least so long, seconds, where the recording is: rates look back for about a second, so what is further
 /// apart is nearly independent, and what dependence is left widens the error. With blocks of 2 s a recording of 10 s had two
@@ -44,8 +44,10 @@ pub(super) struct AreaProfile {
     pub size: u64,
     /// Means, a block each.
     pub blocks: Vec<Sums>,
-    /// What of it moved.
-    pub motion: Motions,
+    /// What moved within it.
+    pub motion: BySlot,
+    /// Of a program's own memory: it ran in one process. What is another process's memory later is not seen within an area.
+    pub of_one: bool,
 }
 
 /// A recording, ready to be compared.
@@ -60,6 +62,38 @@ pub(super) struct RunProfile {
     pub settled_s: f64,
     /// By program and address.
     pub areas: Vec<AreaProfile>,
+    pub motion: Motion,
+}
+
+/// What moved in a recording.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Motion {
+    /// The slots whose stretches count.
+    pub slots: Vec<usize>,
+    /// Of all memory.
+    pub all: BySlot,
+    /// Of the memory of each program's processes, by name as in [`AreaProfile::program`].
+    pub of_program: HashMap<String, BySlot>,
+}
+
+impl Motion {
+    /// Chooses what counts: what lies within the first of these lists of blocks, which leaves out when the monitor had lost sight of
+    /// memory, or if nothing does the second, which leaves out when others had the processors; or all but what is left out at the
+    /// start; of very short recordings that, too. `reach`: slots that two stretches take.
+    pub fn choose(&mut self, lists: [&[usize]; 2], of_slot: &[Option<usize>], reach: usize) {
+        let all: Vec<usize> = self.all.slots().collect();
+        let is_settled = |slot: &usize| of_slot.get(*slot).is_some_and(Option::is_some);
+        let within = |blocks: &[usize]| -> Vec<usize> {
+            let lies_within = |slot: &usize| {
+                let mut met = of_slot.iter().skip(*slot).take(reach).flatten();
+                is_settled(slot) && met.all(|block| blocks.contains(block))
+            };
+            all.iter().copied().filter(lies_within).collect()
+        };
+        let settled = || all.iter().copied().filter(is_settled).collect();
+        let choices = [within(lists[0]), within(lists[1]), settled()];
+        self.slots = choices.into_iter().find(|slots: &Vec<usize>| !slots.is_empty()).unwrap_or(all);
+    }
 }
 
 /// How slots of time are put together, so that each block has about as much time with snapshots.
@@ -116,8 +150,9 @@ impl RunProfile {
     /// Leaves out blocks in which more was unknown than at other times, and before these such as had more of their sampling
     /// intervals `missed`: what a monitor that came late lost sight of is not what the program stopped using, and where others had
     /// the processors, the program had not. Three stay at least.
-    /// `of_slot`: the block of each slot.
-    pub fn keep_what_is_known(&mut self, missed: Vec<f64>, of_slot: &[Option<usize>]) {
+    ///
+    /// Returns which were left after the first step, and which after both.
+    pub fn keep_what_is_known(&mut self, missed: Vec<f64>) -> [Vec<usize>; 2] {
         let punctual = no_more_than_at_other_times(&missed, MORE_MISSED, MOST_LATE);
         self.keep(&punctual);
         let missed: Vec<f64> = punctual.iter().map(|at| missed[*at]).collect();
@@ -130,32 +165,8 @@ impl RunProfile {
         self.keep(&known);
         let kept = known.iter().zip(&self.blocks_s).map(|(at, seconds)| missed[*at] * seconds);
         self.missed = kept.sum::<f64>() / self.blocks_s.iter().sum::<f64>().max(f64::MIN_POSITIVE);
-        let known: Vec<usize> = known.iter().map(|at| punctual[*at]).collect();
-        self.keep_motion([&known, &punctual], of_slot);
-    }
-
-    /// Leaves out what moved while others had the processors or the monitor had lost sight of memory, and in the time that is left out at the
-    /// start: all that does not lie within the first of these lists of blocks, or if nothing does the second; failing that all is kept.
-    fn keep_motion(&mut self, lists: [&[usize]; 2], of_slot: &[Option<usize>]) {
-        let all: BTreeSet<usize> = self.areas.iter().flat_map(|area| area.motion.slots()).collect();
-        let is_counted = |slot: &usize| of_slot.get(*slot).is_some_and(Option::is_some);
-        let all: BTreeSet<usize> = all.into_iter().filter(is_counted).collect();
-        let within = |blocks: &[usize]| -> BTreeSet<usize> {
-            let lies_within = |slot: &&usize| {
-                let looked_at = of_slot.iter().skip(**slot).take(2 * STRETCH).flatten();
-                looked_at.into_iter().all(|block| blocks.contains(block))
-            };
-            all.iter().filter(lies_within).copied().collect()
-        };
-        let kept = lists.map(within).into_iter().find(|slots| !slots.is_empty()).unwrap_or(all);
-        self.areas.iter_mut().for_each(|area| area.motion.keep(|slot| kept.contains(&slot)));
-    }
-
-    /// What of all memory is in motion, as a share.
-    pub fn motion(&self) -> f64 {
-        let mut all = Motions::default();
-        self.areas.iter().for_each(|area| all.merge(&area.motion));
-        all.share()
+        let known = known.iter().map(|at| punctual[*at]).collect();
+        [punctual, known]
     }
 
     /// Leaves these blocks only, in their order.

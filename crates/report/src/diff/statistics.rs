@@ -16,7 +16,7 @@
 //! t-test (G. K. Smyth, "Linear models and empirical Bayes methods for assessing differential expression", 2004). Where they
 //! scatter more than experience says it counts for less, in proportion.
 //!
-//! A program whose memory is in motion (see the module `motion`) differs from itself by more: by about as much as it differs
+//! A program whose memory is in motion (see the module `motion`) differs from itself by more: in proportion to how much it differs
 //! from itself a moment later. That comes to the experience, for each recording by what was seen in it.
 //!
 //! What a monitor could not see is no noise, and yet nobody knows what it would have added: any share of it may have been
@@ -197,6 +197,17 @@ impl Side {
     }
 }
 
+/// What moves within a run shows between several of them, too: the more there are the less it is needed.
+fn needed(own_freedom: f64) -> f64 {
+    (1.0 - own_freedom / OWN_FREEDOM).max(0.0)
+}
+
+/// How much it counts that memory is in motion, between sides of so many recordings: 1 of one each, 0 of three and more.
+pub fn motion_counts(nr: [usize; 2]) -> f64 {
+    let kept: usize = nr.iter().map(|nr| nr - 2 * (nr / 4)).sum();
+    needed(kept as f64 - 2.0)
+}
+
 /// Tests whether two sides differ.
 pub fn test(a: &[Run], b: &[Run], prior: &Prior) -> Test {
     if a.is_empty() || b.is_empty() {
@@ -205,8 +216,7 @@ pub fn test(a: &[Run], b: &[Run], prior: &Prior) -> Test {
     let level = centre(a).abs().midpoint(centre(b).abs());
     let sides = [Side::of(a, prior, level), Side::of(b, prior, level)];
     let own_freedom = sides[0].nr + sides[1].nr - 2.0;
-    // What moves within a run shows between several of them, too: the more there are the less it is needed.
-    let needed = (1.0 - own_freedom / OWN_FREEDOM).max(0.0);
+    let needed = needed(own_freedom);
     // The variance of the difference as expected, and by Welch and Satterthwaite how well that is known.
     let (mut expected, mut doubt) = (0.0, 0.0);
     let from_prior = sides.iter().map(|s| s.prior / s.nr).sum::<f64>();

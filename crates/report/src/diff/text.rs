@@ -1,5 +1,6 @@
 //! The comparison as a table.
 
+use super::statistics::motion_counts;
 use super::{Compared, DiffReport, DiffRow, MISSED, Outcome};
 use crate::columns::{self, padded, shortened, wrapped};
 use crate::units::{counted, format_share, format_size, format_time, significant};
@@ -40,14 +41,7 @@ pub fn write_text(report: &DiffReport, width: usize, out: &mut impl Write) -> io
         );
         say(&text, width, 0, out)?;
     }
-    let motion = [&report.a, &report.b].map(|side| side.iter().map(|one| one.motion).fold(0.0, f64::max));
-    if motion.iter().any(|share| *share > 0.0) {
-        let text = format!(
-            "memory in motion: {} of A's working set and {} of B's gave way to other memory within two seconds; what another run would \
-             have had is uncertain by as much, which counts as noise: several recordings a side tell more",
-            format_share(motion[0]),
-            format_share(motion[1])
-        );
+    if let Some(text) = motion(report) {
         say(&text, width, 0, out)?;
     }
     writeln!(out)?;
@@ -73,14 +67,7 @@ pub fn write_text(report: &DiffReport, width: usize, out: &mut impl Write) -> io
     let more = report.rows.len() - shown.len();
     if more > 0 {
         let are = if more == 1 { "mapping is" } else { "mappings are" };
-        say(
-            &format!(
-                "{more} more {are} too small to compare, not among the largest, or not to be told apart"
-            ),
-            width,
-            0,
-            out,
-        )?;
+        say(&format!("{more} more {are} too small to compare, or not among the largest"), width, 0, out)?;
     }
     writeln!(out)?;
     let caveat = caveat(report).map_or_else(String::new, |caveat| format!("; {caveat}"));
@@ -88,6 +75,28 @@ pub fn write_text(report: &DiffReport, width: usize, out: &mut impl Write) -> io
     let Some(unlike) = &report.unlike else { return Ok(()) };
     let may = "so a difference may be one of what was seen: record both alike";
     say(&format!("{unlike}: {may}"), width, 0, out)
+}
+
+/// What memory in motion makes uncertain, where it counts.
+fn motion(report: &DiffReport) -> Option<String> {
+    let sides = [&report.a, &report.b];
+    if motion_counts(sides.map(Vec::len)) <= 0.0 {
+        return None;
+    }
+    let more = "several recordings a side show it themselves";
+    let known = |side: &[Compared]| side.iter().map(|one| one.motion).collect::<Option<Vec<f64>>>();
+    let (Some(a), Some(b)) = (known(&report.a), known(&report.b)) else {
+        let why = "a recording is too short, or has too little in use, to tell how much memory is in motion, and a tenth is taken to be";
+        return Some(format!("{why}: {more}"));
+    };
+    let [a, b] = [a, b].map(|side| side.into_iter().fold(0.0, f64::max));
+    (a.max(b) > 0.0).then(|| {
+        let (a, b) = (format_share(a), format_share(b));
+        format!(
+            "memory in motion: within two seconds {a} of A's working set gave way to other memory, {b} of B's. What another run has in use is \
+             uncertain by twice as much, and rates by eight times: {more}"
+        )
+    })
 }
 
 /// Why no difference that was found says little.

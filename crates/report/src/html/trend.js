@@ -122,7 +122,11 @@ class TrendView {
       ? [...known, `unknown ${formatSize(point.unknown)}`, `${formatMoment(model.start_ns + point.from, step)} to ${formatMoment(model.start_ns + point.to, step)}`]
       : ['nothing was recorded here', formatMoment(model.start_ns + at, step)];
     this.tip.replaceChildren(el('strong', {}, lines[0]), ...lines.slice(1).map((line) => el('span', {}, line)));
-    Object.assign(this.tip.dataset, point ? { mean: point.mean, min: point.min, max: point.max, fromNs: model.start_ns + point.from, toNs: model.start_ns + point.to } : {});
+    for (const key of ['mean', 'min', 'max']) {
+      if (point?.[key] == null) delete this.tip.dataset[key];
+      else this.tip.dataset[key] = point[key];
+    }
+    if (point) Object.assign(this.tip.dataset, { fromNs: model.start_ns + point.from, toNs: model.start_ns + point.to });
     this.draw();
     placeTip(this.tip, LEFT + ((at - time.low) / time.span) * this.width, ABOVE + 10, this.plot.clientWidth, TREND_HEIGHT);
     if (aloud) say(lines.join(', '));

@@ -12,7 +12,7 @@ pub struct Bucket {
     pub start_ns: u64,
     /// First moment past it, ns.
     pub end_ns: u64,
-    /// Mean over what was monitored of that time; `null` when nothing was.
+    /// Mean over the time of which something is known; `null` where there is none.
     pub mean: Option<f64>,
     /// Lowest value.
     pub min: Option<u64>,
