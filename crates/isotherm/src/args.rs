@@ -128,7 +128,7 @@ A line of --follow holds the time, and in bytes what each process, and all of th
 resident, in the working sets of 1, 10 and 60 s (ws_1s, ...), hot (at a tenth of the highest rate and more, on a mean in which
 5 s ago counts a seventh), cold since 10 s, 1 and 5 minutes, and unknown (null: not observed, or not for so long); then how many processes were seen,
 ended too soon for that (null: not known), ended while they waited for it (unreached), or wait for it; and what monitoring
-cost.
+cost since the last time that this was told, once a second (null: not since the line before).
 When nobody reads the lines any more the recording ends. Without a file: -o /dev/null.
 
 Ctrl-C ends the recording properly, with status 0; SIGTERM and SIGHUP do, with 143 and 129. The file is complete then: another

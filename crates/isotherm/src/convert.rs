@@ -334,10 +334,9 @@ impl Progress {
         self.next = Some(Instant::now() + Duration::from_millis(200));
         self.shown = true;
         let millions = significant(done.regions() as f64 / 1e6, 3);
-        say_on_the_line!(
-            "\r\x1b[Kconverted {} snapshots, {millions} million regions (Ctrl-C ends it)",
-            done.snapshots()
-        );
+        let parts =
+            [format!("converted {} snapshots", done.snapshots()), format!("{millions} million regions")];
+        say_on_the_line!("\r\x1b[K{}", crate::terminal::progress(&parts, "(Ctrl-C ends it)"));
     }
 }
 

@@ -53,7 +53,7 @@ impl Recording {
     /// The recording that these files, or directories of a series, are.
     pub fn of(input: &[PathBuf], options: ReadOptions) -> Self {
         let files: Vec<PathBuf> = input.iter().flat_map(|path| files_of(path)).collect();
-        let taken = input.iter().filter_map(|path| taken_from(path)).collect();
+        let taken = input.iter().flat_map(|path| taken_from(path)).collect();
         let path = match files.as_slice() {
             [only] => only.clone(),
             [first, more @ ..] if !more.is_empty() => {
@@ -270,23 +270,43 @@ fn files_of(path: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Which recordings stand for a directory; `None` for a file, and where there is none.
-fn taken_from(path: &Path) -> Option<String> {
+/// Which recordings stand for a directory, and what in it only has the name of one; nothing for a file, and where there is none.
+fn taken_from(path: &Path) -> Vec<String> {
+    /// So many are named.
+    const FEW: usize = 5;
     let files = files_of(path);
     let name = |file: &Path| file.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    match files.as_slice() {
-        [first] if first == path => None,
-        [only] => Some(format!("{}: {} is read", path.display(), name(only))),
+    let mut said = match files.as_slice() {
+        [first] if first == path => return Vec::new(),
+        [only] => vec![format!("{}: {} is read", path.display(), name(only))],
         [first, .., last] => {
             let (first, last) = (name(first), name(last));
-            Some(format!(
+            vec![format!(
                 "{}: {} files, {first} to {last}, are read as one recording",
                 path.display(),
                 files.len()
-            ))
+            )]
         }
-        [] => None,
+        [] => return Vec::new(),
+    };
+    // The file of a series whose beginning is damaged, or that was emptied, would else be missed by nobody.
+    let others = std::fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut others: Vec<PathBuf> = others
+        .filter(|other| other.extension().is_some_and(|ending| ending == "rec"))
+        .filter(|other| other.is_file() && !files.contains(other))
+        .collect();
+    others.sort();
+    for other in others.iter().take(FEW) {
+        let what = match other.metadata() {
+            Ok(metadata) if metadata.len() == 0 => "is empty",
+            _ => "does not begin as a recording of isotherm's does, or cannot be read,",
+        };
+        said.push(format!("{}: {} {what} and is left out", path.display(), name(other)));
     }
+    if let Some(more) = others.len().checked_sub(FEW).filter(|more| *more > 0) {
+        said.push(format!("{}: {more} more are left out like that", path.display()));
+    }
+    said
 }
 
 /// Refuses a file that only has the name of a recording.

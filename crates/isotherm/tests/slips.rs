@@ -56,6 +56,8 @@ fn rates_that_nothing_can_have_are_refused() {
     assert!(done.err.contains("the highest rate that can be seen"), "{done:?}");
     let wss = run(dir.path(), &["report", "wss", "--threshold", "90000Hz"]).ok();
     assert!(wss.contains("no rate can be that high"), "{wss}");
+    let wss = run(dir.path(), &["report", "wss", "--threshold", "90000"]).ok();
+    assert!(wss.contains("no region can have so many"), "{wss}");
 }
 
 #[test]

@@ -43,7 +43,7 @@ struct Spent {
     wall_ns: u64,
     #[serde(skip)]
     cpu_ns: u64,
-    /// CPU time of the monitor as a share of one CPU; absent when it was not measured in the interval.
+    /// CPU time of the monitor as a share of one CPU.
     cpu_share: Option<f64>,
     checks: u64,
     clears: u64,
@@ -67,7 +67,8 @@ struct Line {
     too_short: Option<u64>,
     unreached: Option<u64>,
     waiting: Option<u64>,
-    cost: Spent,
+    /// Absent where it was not told since the line before.
+    cost: Option<Spent>,
 }
 
 /// A process in a line.
@@ -145,7 +146,8 @@ impl Follower {
             too_short: self.met.and_then(|met| met.too_short),
             unreached: self.met.map(|met| met.unreached),
             waiting: self.met.map(|met| met.waiting),
-            cost,
+            // Costs come every second: of a shorter interval, or one between two, there is none to tell.
+            cost: (cost.wall_ns > 0).then_some(cost),
         };
         let Ok(mut text) = serde_json::to_vec(&line) else { return };
         text.push(b'\n');
@@ -220,7 +222,7 @@ pub fn start(session: &mut Session, mut follower: Follower) -> std::io::Result<J
     std::thread::Builder::new().name("isotherm-follow".to_owned()).spawn(move || {
         feed.run(&mut follower);
         // What is left of an interval.
-        if follower.snapshots > 0 {
+        if follower.snapshots > 0 || follower.spent.wall_ns > 0 {
             follower.print(follower.holdings.now_ns());
         }
     })

@@ -62,12 +62,14 @@ impl Teller {
         let (regions, hot) =
             self.targets.values().fold((0, 0), |(r, h), (regions, hot)| (r + regions, h + hot));
         let cpu = cost.cpu_ns as f64 / cost.wall_ns.max(1) as f64 * 100.0;
-        say_on_the_line!(
-            "\r\x1b[Krecording {seconds} s: {}, {}, working set {}, monitor {cpu:.1} % of a CPU (Ctrl-C ends it)",
+        let parts = [
+            format!("recording {seconds} s"),
+            format!("working set {}", format_size(hot)),
+            format!("monitor {cpu:.1} % of a CPU"),
             counted(self.targets.len() as u64, "process"),
             counted(regions as u64, "region"),
-            format_size(hot),
-        );
+        ];
+        say_on_the_line!("\r\x1b[K{}", crate::terminal::progress(&parts, "(Ctrl-C ends it)"));
     }
 }
 

@@ -320,17 +320,39 @@ fn write_legend(
         );
         return write_wrapped(&legend, options, out);
     }
-    write!(out, "access rate{}: 0 Hz ", scale.remark())?;
-    let width = 24;
+    let columns = options.width.max(NARROWEST);
+    let (zero, most) = ("0 Hz ", format_rate(highest));
+    let width = columns.saturating_sub(zero.len() + most.len() + 1).clamp(4, 24);
     let level = |column: usize| Level::Rate(1.0, column as f64 / (width - 1) as f64);
-    write_half_blocks(width, |column| Glyph::of(level(column), level(column)), options.mode, out)?;
-    let middle = format_rate(scale.rate_hz(0.5, highest));
-    write!(out, " {} (middle {middle}); ", format_rate(highest))?;
+    let mut bar = zero.as_bytes().to_vec();
+    write_half_blocks(width, |column| Glyph::of(level(column), level(column)), options.mode, &mut bar)?;
+    write!(bar, " {most}")?;
+    let middle = format!("(middle {});", format_rate(scale.rate_hz(0.5, highest)));
+    let head = format!("access rate{}:", scale.remark());
+    // What stays together, and the columns that it takes.
+    let whole = |text: &str| (columns::width(text), text.as_bytes().to_vec());
+    let mut parts: Vec<(usize, Vec<u8>)> = head.split(' ').map(whole).collect();
+    parts.push((zero.len() + width + 1 + most.len(), bar));
+    parts.push(whole(&middle));
     if map.has_unknown() {
-        write_half_blocks(2, |_| Glyph::of(Level::Unknown, Level::Unknown), options.mode, out)?;
-        write!(out, " unknown; ")?;
+        let mut sample = Vec::new();
+        write_half_blocks(2, |_| Glyph::of(Level::Unknown, Level::Unknown), options.mode, &mut sample)?;
+        sample.extend_from_slice(b" unknown;");
+        parts.push((11, sample));
     }
-    writeln!(out, "\u{b7}: not monitored")
+    parts.push(whole("\u{b7}: not monitored"));
+    let mut at = 0;
+    for (wide, text) in parts {
+        let separator: &[u8] = match at {
+            0 => b"",
+            at if at + 1 + wide > columns => b"\n",
+            _ => b" ",
+        };
+        at = if separator == b" " { at + 1 + wide } else { wide };
+        out.write_all(separator)?;
+        out.write_all(&text)?;
+    }
+    writeln!(out)
 }
 
 #[cfg(test)]
@@ -489,7 +511,8 @@ mod tests {
                 let text = draw(&TerminalOptions { width, mode, ..TerminalOptions::default() });
                 let cells = text
                     .lines()
-                    .filter(|l| !l.contains("access rate") && (l.contains('\x1b') || l.contains("99")));
+                    .filter(|l| width >= 40 || !l.contains("access rate") && !l.contains("0 Hz "))
+                    .filter(|l| l.contains('\x1b') || l.contains("99"));
                 for line in cells {
                     assert!(visible(line) <= width, "{mode:?} {width}: {line}");
                 }

@@ -367,14 +367,24 @@ impl TrendReport {
 
     /// What has to be said of a threshold that nothing can reach.
     fn threshold_remark(&self) -> Option<String> {
-        let Measure::WorkingSet(Definition::Threshold(Threshold::Rate(Rate::Hz(hz)))) = self.measure else {
-            return None;
-        };
-        let highest = self.provenance.highest_hz().filter(|highest| hz > *highest)?;
-        Some(format!(
-            "no rate can be that high: the highest that can be seen is {}, an access in each sampling interval",
-            format_rate(highest)
-        ))
+        match self.measure {
+            Measure::WorkingSet(Definition::Threshold(Threshold::Rate(Rate::Hz(hz)))) => {
+                let highest = self.provenance.highest_hz().filter(|highest| hz > *highest)?;
+                Some(format!(
+                    "no rate can be that high: the highest that can be seen is {}, an access in each sampling interval",
+                    format_rate(highest)
+                ))
+            }
+            Measure::WorkingSet(Definition::Threshold(Threshold::Accesses(least))) => {
+                let attrs = self.provenance.attrs;
+                let most =
+                    attrs.aggr_us.checked_div(attrs.sample_us).filter(|_| !self.provenance.attrs_changed)?;
+                (most > 0 && u64::from(least) > most).then(|| {
+                    format!("no region can have so many: the most in an aggregation is {most}, one in each sampling interval")
+                })
+            }
+            _ => None,
+        }
     }
 
     fn seconds(&self, ns: u64) -> f64 {
