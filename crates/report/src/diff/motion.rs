@@ -227,8 +227,8 @@ impl Places {
             let a_second = |(part, ws)| (part, sign * ws / f64::max(seconds, f64::MIN_POSITIVE));
             all.extend(grid.as_coarse(coarse).into_iter().map(a_second));
         }
-        let mut turn = Turn::default();
-        turn.compared = all.iter().map(|(_, bytes)| bytes.abs() / 2.0).sum();
+        let compared = all.iter().map(|(_, bytes)| bytes.abs() / 2.0).sum();
+        let mut turn = Turn { compared, ..Turn::default() };
         all.sort_by_key(|(part, _)| *part);
         for part in all.chunk_by(|a, b| a.0 == b.0) {
             let more: f64 = part.iter().map(|(_, bytes)| bytes).sum();
