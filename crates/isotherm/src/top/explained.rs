@@ -33,7 +33,7 @@ const LINES: [&str; 22] = [
     "UNKNOWN     could not be observed: it is not cold",
     "TREND       working set (1 s), a bar a second, against its own highest",
     "Rows count shared memory in each process, the head counts it once.",
-    "incomplete  a long list of mappings, read in parts: `unknown mapping` beyond",
+    "incomplete  a long list of mappings, not all read: else `unknown mapping`",
 ];
 
 /// The lines at so many columns: what does not fit goes on below, further in.

@@ -49,7 +49,7 @@ fn of_key(key: KeyEvent, state: &State) -> Option<Action> {
         };
     }
     if state.help {
-        // As many lines as a small screen has, but for some that are seen again.
+        // As many lines as a small screen has, but for some, which are seen again.
         const PAGE: isize = 16;
         let is_long = state.help_at.1 > 0;
         return Some(match key.code {
