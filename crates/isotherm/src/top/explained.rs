@@ -36,16 +36,39 @@ const LINES: [&str; 22] = [
     "incomplete  a long list of mappings, not all read: else `unknown mapping`",
 ];
 
+/// Where on the wide screen it begins what keys do.
+const KEYS: usize = 12;
+
+/// A line without its columns of space, which are for the wide screen, where they stand below each other.
+fn without_columns(line: &str) -> String {
+    let mut text = String::new();
+    let mut at = 0;
+    for word in line.split(' ') {
+        let gap = at - line[..at].trim_end().len();
+        if !text.is_empty() && !word.is_empty() {
+            text.push_str(match gap {
+                _ if at == KEYS => ": ",
+                2 if at > KEYS => ": ",
+                0..3 => " ",
+                _ => "; ",
+            });
+        }
+        text.push_str(word);
+        at += word.len() + 1;
+    }
+    text
+}
+
 /// The lines at so many columns: what does not fit goes on below, further in.
 fn lines(columns: usize) -> Vec<String> {
     const INDENT: &str = "  ";
     if columns >= usize::from(WIDE) - 3 {
         return LINES.map(str::to_owned).to_vec();
     }
-    // Columns of space are for the wide screen, where they stand below each other. A line that goes on is one with the line before.
+    // A line that goes on is one with the line before.
     let mut whole: Vec<String> = Vec::new();
     for line in LINES {
-        let words = line.split_whitespace().collect::<Vec<_>>().join(" ");
+        let words = without_columns(line);
         match whole.last_mut() {
             Some(last) if line.starts_with("            ") => {
                 last.push(' ');
@@ -106,9 +129,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn keys_and_what_they_do_stay_apart() {
+        assert_eq!(without_columns(LINES[0]), "Up Down PgUp PgDn Home End: select (wheel; click)");
+        assert_eq!(without_columns(LINES[2]), "Esc: back: the hot areas, then the list; q: quit");
+        assert_eq!(without_columns(LINES[5]), "u c: window of the working set; since when memory is cold");
+        assert_eq!(without_columns(LINES[9]), "Heatmap: + - zoom in, out (wheel); { } up, down; 0 hot areas");
+        assert_eq!(without_columns(LINES[10]), "[ ] longer, shorter columns; Left Right past; n now");
+    }
+
+    #[test]
     fn no_word_is_lost_at_any_width() {
-        let words =
-            |lines: &[String]| lines.join(" ").split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let words = |lines: &[String]| -> Vec<String> {
+            let all = lines.join(" ");
+            all.split_whitespace().map(|word| word.trim_end_matches([':', ';']).to_owned()).collect()
+        };
         let all = words(&lines(73));
         for columns in 12..80 {
             let lines = lines(columns);

@@ -46,12 +46,12 @@ fn a_list_of_mappings_that_is_incomplete_is_said_to_be() {
     let small = |screen: &mut Screen| text(&screen.frame(40, 24).0).join("\n");
     let first = small(&mut screen);
     assert!(first.contains("Up Down PgUp PgDn") && first.contains("other keys close"), "{first}");
-    assert!(!first.contains("incomplete a long list"), "{first}");
+    assert!(!first.contains("incomplete: a long list"), "{first}");
     screen.act(Action::HelpBy(1));
     assert_ne!(small(&mut screen), first);
     screen.act(Action::HelpBy(isize::MAX));
     let last = small(&mut screen);
-    assert!(last.contains("incomplete a long list"), "{last}");
+    assert!(last.contains("incomplete: a long list"), "{last}");
     screen.act(Action::HelpBy(isize::MIN));
     assert_eq!(small(&mut screen), first);
     screen.act(Action::Help);
