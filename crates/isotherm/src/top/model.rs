@@ -21,6 +21,8 @@ use std::time::Duration;
 
 /// Seconds of the trend.
 pub const TREND: usize = 120;
+/// The same of what has ended: as many as a narrow column shows, and some. A guess.
+const TREND_OF_ENDED: usize = 16;
 
 /// Targets that ended and are still kept for what they did.
 const MOST_ENDED: usize = 1024;
@@ -167,7 +169,9 @@ impl Model {
         self.holdings.note(&Item::TargetEnd(end));
         if let Some(target) = self.targets.get_mut(&id) {
             target.ended = Some((time_ns, reason));
-            target.trend = VecDeque::new();
+            // When all have ended those of the last snapshot stay on the screen. Thousands may have ended, though.
+            let first = target.trend.len().saturating_sub(TREND_OF_ENDED);
+            target.trend = target.trend.drain(first..).collect();
             self.version += 1;
         }
     }

@@ -189,6 +189,27 @@ fn the_trend_of_what_could_not_be_observed_is_not_known() {
 }
 
 #[test]
+fn what_has_ended_keeps_the_end_of_its_trend() {
+    let mut model = Model::new(rec::Header::default(), Keep::default());
+    model.target(info(1, 1));
+    for second in 0..40 {
+        let mut one = seen(1, 3);
+        if second == 39 {
+            one.regions.iter_mut().for_each(|r| (r.nr_accesses, r.nr_accesses_bp) = (20, 200_000));
+        }
+        model.snapshot(&snapshot(second, vec![one]));
+        model.add_up();
+        model.cost(&Cost { time_ns: (second + 1) * SECOND, wall_ns: SECOND, ..Cost::default() });
+    }
+    let before = model.targets[&TargetId(1)].trend.clone();
+    model.target_end(TargetId(1), "exited".into(), 41 * SECOND);
+    let kept = &model.targets[&TargetId(1)].trend;
+    assert!(kept.len() >= 8 && kept.len() < before.len(), "{} of {}", kept.len(), before.len());
+    assert!(kept.iter().eq(before.range(before.len() - kept.len()..)));
+    assert!(kept.back().is_some_and(|last| last.is_some_and(|bytes| bytes > 0.0)), "{kept:?}");
+}
+
+#[test]
 fn the_head_of_an_entered_process_is_of_the_moment_that_its_mappings_are_of() {
     let mut model = Model::new(rec::Header::default(), Keep { time_ns: 600 * SECOND, bytes: 1 << 20 });
     model.target(info(1, 4));
