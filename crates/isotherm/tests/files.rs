@@ -271,4 +271,15 @@ fn of_a_directory_it_is_said_what_is_read() {
         done.err
     );
     assert!(run(dir, &["report", "wss", "-i", "run/b.rec"]).err.is_empty());
+    // What was emptied, or is damaged from its first byte on, is missed.
+    std::fs::write(dir.join("run/c.rec"), "").unwrap();
+    std::fs::write(dir.join("run/d.rec"), [0x5a; 4096]).unwrap();
+    let said = run(dir, &["report", "wss", "-i", "run"]).err;
+    assert!(said.contains("c.rec is empty and is left out"), "{said}");
+    assert!(said.contains("d.rec does not begin as") && !said.contains("notes.txt"), "{said}");
+    for i in 0..20 {
+        std::fs::write(dir.join(format!("run/e{i:02}.rec")), "").unwrap();
+    }
+    let said = run(dir, &["report", "wss", "-i", "run"]).err;
+    assert!(said.contains("17 more are left out") && said.lines().count() < 12, "{said}");
 }

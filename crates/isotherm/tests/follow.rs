@@ -83,6 +83,7 @@ fn a_line_an_interval_tells_how_things_stand() {
         if line["cost"]["cpu_share"].is_number() {
             break;
         }
+        assert!(line["cost"].is_null(), "what was not told is no cost of nothing: {line}");
         line = next();
     }
     assert!(line["cost"]["cpu_share"].as_f64().is_some_and(|share| share > 0.0), "{line}");

@@ -191,6 +191,10 @@ fn figures_that_make_no_sense_are_refused_in_words() {
     let dir = tempdir().unwrap();
     run(dir.path(), &["report", "summary", "-n", "x"]).fails(2, &["'x'", "a whole number"]);
     run(dir.path(), &["report", "summary", "--mappings=-1"]).fails(2, &["'-1'", "a whole number"]);
+    if pte_works() {
+        let done = run(dir.path(), &["record", "-o", ".", "--", "true"]);
+        done.fails(1, &["Is a directory", "name a file in it"]);
+    }
     run(dir.path(), &["record", "--overhead", "1e9%", "--pid", "1"])
         .fails(2, &["1e9%", "100%", "0 is no ceiling"]);
 }
