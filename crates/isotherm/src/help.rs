@@ -111,7 +111,7 @@ fn as_text(blocks: &[Block], width: usize) -> String {
 }
 
 /// Breaks `text` into lines, the first behind `begin` and the others behind `indent` spaces.
-fn wrap(text: &str, indent: usize, begin: &str, width: usize, lines: &mut Vec<String>) {
+pub fn wrap(text: &str, indent: usize, begin: &str, width: usize, lines: &mut Vec<String>) {
     let mut line = begin.to_owned();
     let mut empty = true;
     for word in text.split_whitespace() {

@@ -1,7 +1,8 @@
 //! What is shown at `?`: the keys, and what the columns mean.
 
 use super::style::Look;
-use super::table::{self, put};
+use super::table::put;
+use crate::help;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
@@ -61,7 +62,7 @@ fn without_columns(line: &str) -> String {
 
 /// The lines at so many columns: what does not fit goes on below, further in.
 fn lines(columns: usize) -> Vec<String> {
-    const INDENT: &str = "  ";
+    const INDENT: usize = 2;
     if columns >= usize::from(WIDE) - 3 {
         return LINES.map(str::to_owned).to_vec();
     }
@@ -78,19 +79,7 @@ fn lines(columns: usize) -> Vec<String> {
         }
     }
     let mut lines = Vec::new();
-    for text in whole {
-        let mut line = String::new();
-        for word in text.split(' ') {
-            let room = columns.max(INDENT.len() + 1);
-            if !line.trim_start().is_empty() && table::wide(&line) + 1 + table::wide(word) > room as u16 {
-                lines.push(std::mem::replace(&mut line, INDENT.to_owned()));
-            } else if !line.trim_start().is_empty() {
-                line.push(' ');
-            }
-            line.push_str(word);
-        }
-        lines.push(line);
-    }
+    whole.iter().for_each(|text| help::wrap(text, INDENT, "", columns, &mut lines));
     lines
 }
 

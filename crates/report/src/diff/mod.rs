@@ -52,9 +52,9 @@ const LATE_LOOKS: f64 = 0.125;
 /// The same of rates, which move with speed by themselves.
 const LATE_RATES: f64 = 0.5;
 
-/// What is in motion of a working set, times this, is how uncertain it is: Java had .07 to .12 in motion, and its working sets scattered by
-/// .17; compilers had .4, and .35. Of 42 pairs of recordings of Java, compilers, Node, sorts, SQLite and zlib, each of 12 s, 10 were taken for
-/// different without this, and of 60 such pairs on a busy machine 7; with it none. All of it at most.
+/// What is in motion of a working set, times this, is how uncertain it is, all of it at most: Java had .08 to .12 in motion, and its working
+/// sets scattered by .17; compilers had .4 to .6, and .35. Of 42 pairs of recordings of Java, compilers, Node, sorts, SQLite and zlib, each of
+/// 12 s, 10 were taken for different without this, and of 60 such pairs on a busy machine 7; with it none.
 const MOVING_SETS: f64 = 2.0;
 
 /// What is taken to be in motion where a recording is too short to tell, as a share: about as much as of Java.

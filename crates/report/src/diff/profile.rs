@@ -226,13 +226,9 @@ impl Profile {
             of_programs.entry(name).or_default().add(turns[at]);
         }
         for (name, turn) in of_programs.into_iter().filter(|(_, turn)| turn.compared > 0.0) {
-            let is_new = !self.moved_of.contains_key(name);
-            let name = if is_new && self.moved_of.len() >= MAX_PROGRAMS { OTHERS } else { name };
-            if !self.moved_of.contains_key(name) {
-                self.moved_of.insert(name.to_owned(), BySlot::default());
-            }
-            if let Some(moved) = self.moved_of.get_mut(name) {
-                moved.add(slot, turn.moved(seconds));
+            // Of more programs than that what holds of all memory holds.
+            if self.moved_of.len() < MAX_PROGRAMS || self.moved_of.contains_key(name) {
+                self.moved_of.entry(name.to_owned()).or_default().add(slot, turn.moved(seconds));
             }
         }
     }
@@ -403,8 +399,9 @@ impl Profile {
                 .map(|(name, moved)| (if alone { String::new() } else { name }, moved))
                 .collect(),
         };
-        let (provenance, missed_share) = (self.provenance, 0.0);
-        let mut run = RunProfile { provenance, blocks_s, missed: missed_share, settled_s, areas, motion };
+        let provenance = self.provenance;
+        // What was missed is known when it is known which blocks stay.
+        let mut run = RunProfile { provenance, blocks_s, missed: 0.0, settled_s, areas, motion };
         let [punctual, known] = run.keep_what_is_known(missed);
         // As far as two stretches reach from the slot to which is told what moved between them.
         let reach = (2.0 * self.longest_stretch_s / self.slot_s).ceil() as usize;
