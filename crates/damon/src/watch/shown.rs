@@ -41,6 +41,15 @@ pub(super) fn observations(window: u64, shown: u64, before: u8, tuning: &Tuning)
 
 /// How often neighbours among the pages of a window differ in whether they were accessed; an accessed end counts as well.
 fn changes(window: u64, shown: u64) -> u32 {
+    let shown = shown & window;
+    if shown == 0 {
+        return 0;
+    }
+    // Mostly the window has no holes: each bit is compared with the one below.
+    let first = window.trailing_zeros();
+    if (window >> first).trailing_ones() == window.count_ones() {
+        return (shown ^ shown << 1).count_ones() + (shown >> 63) as u32;
+    }
     let (mut rest, mut last, mut changes) = (window, false, 0u32);
     while rest != 0 {
         let is_shown = shown & rest & rest.wrapping_neg() != 0;
@@ -67,6 +76,21 @@ mod tests {
         assert_eq!(Shown::runs(0xf0f, 0xc0c), 2);
         assert_eq!(Shown::runs(0xf0f, 0x30c), 1);
         assert_eq!(Shown::runs(0xf0f, 0xf0), 0, "outside of it");
+    }
+
+    #[test]
+    fn a_window_without_holes_is_counted_as_any_other() {
+        let mut rng = crate::Rng::new(3);
+        for _ in 0..10_000 {
+            let (first, count) = (rng.below(64) as u32, 1 + rng.below(64) as u32);
+            let window = u64::MAX >> (64 - count.min(64 - first)) << first;
+            let shown = rng.below(u64::MAX) & rng.below(u64::MAX);
+            let pages = (0..64).filter(|page| window >> page & 1 != 0).map(|page| shown >> page & 1 != 0);
+            let with_ends: std::vec::Vec<bool> =
+                core::iter::once(false).chain(pages).chain(core::iter::once(false)).collect();
+            let changes = with_ends.windows(2).filter(|two| two[0] != two[1]).count();
+            assert_eq!(super::changes(window, shown), changes as u32, "{window:x} {shown:x}");
+        }
     }
 
     #[test]
