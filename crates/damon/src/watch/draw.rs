@@ -134,22 +134,53 @@ fn price(known: &[Stretch], at: u64, tuning: &Tuning) -> f32 {
     if near { tuning.price_known } else { tuning.price }
 }
 
+/// What is added up of the parts of a stretch, beside what is kept of it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Joined {
+    /// What cells with a border in them know is of both sides, it counts only where nothing else is known: how much, of how many cells,
+    /// and as `bounds`.
+    half: Sum,
+    half_cells: u32,
+    half_bounds: Bounds,
+    /// Bytes in which nothing is present.
+    nothing: u64,
+    /// Cells that the evidence is of.
+    weight: f32,
+    /// Pages there that lie past the focus of the last cell.
+    tail: u32,
+    /// Pages of those cells of which it is known which are accessed, and those that are.
+    sorted: (u32, u32),
+    bounds: Bounds,
+    /// Some of it was not looked at yet: nobody knows whether anything is there.
+    unlooked: bool,
+}
+
+/// Hits that tell only that the rate is no less, and all of them, one a cell at most.
+#[derive(Clone, Copy, Debug, Default)]
+struct Bounds {
+    of_bounds: f32,
+    hits: f32,
+}
+
+impl Bounds {
+    fn add(&mut self, part: &Part<'_>) {
+        let hits = part.evidence.hits.min(1.0) * part.weight();
+        self.of_bounds += if part.own.is_some_and(|e| e.floor) { hits } else { 0.0 };
+        self.hits += hits;
+    }
+
+    /// A few cells of which no more is known do not make a bound of what was measured of the others: the next check that is accessed
+    /// by chance would be taken for a higher one, and for the rate of all of it. Nor does one that was measured for long of all bounds.
+    fn are_most(self) -> bool {
+        2.0 * self.of_bounds > self.hits
+    }
+}
+
 /// Joins parts of one rung to stretches, and draws the borders between stretches to the page.
 fn join(parts: &[Part<'_>], rungs: &[u8], walls: &[usize], stretches: &mut Vec<Stretch>, tuning: &Tuning) {
     let first = stretches.len();
     let mut previous: Option<(usize, u8)> = None;
-    // What cells with a border in them know is of both sides: it counts only where nothing else is known.
-    let mut halves: Vec<(Sum, u32, (f32, f32))> = Vec::new();
-    // Bytes of each in which nothing is present.
-    let mut nothing: Vec<u64> = Vec::new();
-    // Cells that the evidence of each is of.
-    let mut weights: Vec<f32> = Vec::new();
-    // Pages there that lie past the focus of the last cell of each.
-    let mut tails: Vec<u32> = Vec::new();
-    // Pages of those cells of each of which it is known which are accessed, and those that are.
-    let mut sorted: Vec<(u32, u32)> = Vec::new();
-    // Hits of each that tell only that the rate is no less, and all of them, one a cell at most.
-    let mut bounds: Vec<(f32, f32)> = Vec::new();
+    let mut all: Vec<Joined> = Vec::new();
     for (index, (part, &rung)) in parts.iter().zip(rungs).enumerate() {
         let is_wall = walls.binary_search(&index).is_ok();
         let fresh = is_wall || previous.is_none_or(|(_, r)| r != rung);
@@ -159,10 +190,9 @@ fn join(parts: &[Part<'_>], rungs: &[u8], walls: &[usize], stretches: &mut Vec<S
                 && let Some(left) = parts.get(before)
             {
                 start = if is_wall { part.range.start } else { border(left, part, other < rung) };
-                if let Some(stretch) = stretches.last_mut() {
+                if let Some((stretch, joined)) = stretches.last_mut().zip(all.last_mut()) {
                     if stretch.range.end != start {
-                        stretch.tail = 0;
-                        tails.last_mut().into_iter().for_each(|pages| *pages = 0);
+                        (stretch.tail, joined.tail) = (0, 0);
                     }
                     stretch.range.end = start;
                 }
@@ -171,119 +201,102 @@ fn join(parts: &[Part<'_>], rungs: &[u8], walls: &[usize], stretches: &mut Vec<S
             let known = usize::from(rung) != UNKNOWN;
             let range = AddrRange::new(start, part.range.end);
             stretches.push(Stretch { range, known, ..Stretch::default() });
-            halves.push((Sum::default(), 0, (0.0, 0.0)));
-            nothing.push(0);
-            weights.push(0.0);
-            tails.push(0);
-            sorted.push((0, 0));
-            bounds.push((0.0, 0.0));
+            all.push(Joined::default());
         }
-        if part.absent
-            && let Some(bytes) = nothing.last_mut()
-        {
-            *bytes += part.range.size();
-        }
-        let half = part.word == Word::None;
-        let is_bound = part.own.is_some_and(|e| e.floor);
-        let hits = part.evidence.hits.min(1.0) * part.weight();
-        let of_bounds = if is_bound { hits } else { 0.0 };
-        if half && let Some((sum, cells, bounds)) = halves.last_mut() {
-            sum.add(part.evidence);
-            *bounds = (bounds.0 + of_bounds, bounds.1 + hits);
-            *cells += if part.seen { part.cells } else { 0 };
-        }
-        if let Some(stretch) = stretches.last_mut() {
-            stretch.range.end = part.range.end;
-            stretch.resident += part.resident;
-            let pages = (part.resident / PAGE_SIZE) as u32;
-            stretch.pages += pages;
-            stretch.focus += part.focus.map_or(pages, u64::count_ones);
-            if let Some((of, accessed)) = sorted.last_mut()
-                && let Some(cell) = part.cell.filter(|_| !half && part.seen)
-                && let Some(some) = cell.focus.sorted(cell.present)
-            {
-                *of += cell.present.count_ones();
-                *accessed += some.count_ones();
-            }
-            // A cell that is cut by the range's end has no pages beside its focus to draw.
-            let whole = part.cell.filter(|_| part.range.size() == CELL_SIZE);
-            let edge = whole.zip(part.focus);
-            if stretch.range.start == part.range.start
-                && let Some((cell, focus)) = edge
-            {
-                let lead = focus.trailing_zeros();
-                stretch.lead = lead as u8;
-                let before = (cell.present & ((1 << lead) - 1)).count_ones();
-                stretch.pages -= before;
-                sorted.last_mut().into_iter().for_each(|(of, _)| *of = of.saturating_sub(before));
-            }
-            let tail = edge.map_or(0, |(_, focus)| focus.leading_zeros());
-            stretch.tail = tail as u8;
-            if let Some(pages) = tails.last_mut() {
-                *pages = edge.map_or(0, |(cell, _)| (cell.present & !(u64::MAX >> tail)).count_ones());
-            }
-            if part.seen
-                && !part.absent
-                && !half
-                && let Some(sum) = weights.last_mut()
-            {
-                *sum += part.weight() * part.cells as f32;
-            }
-            if !part.absent && !half {
-                if let Some(bounds) = bounds.last_mut() {
-                    *bounds = (bounds.0 + of_bounds, bounds.1 + hits);
-                }
-                stretch.evidence.hits += part.evidence.hits * part.weight();
-                stretch.evidence.exposure += part.evidence.exposure * part.weight();
-            }
-            stretch.seen += if part.seen && !part.absent && !half { part.cells } else { 0 };
-            stretch.own += if part.shared || part.absent { 0 } else { part.cells };
-            stretch.blind += if part.blind { part.cells } else { 0 };
+        if let Some((stretch, joined)) = stretches.last_mut().zip(all.last_mut()) {
+            add(part, stretch, joined);
         }
         previous = Some((index, rung));
     }
-    let sums = halves.into_iter().zip(nothing).zip(weights.into_iter().zip(tails.into_iter().zip(sorted)));
-    for (
-        (stretch, mut bounds),
-        (((half, cells, half_bounds), nothing), (mut weight, (tail, (of, accessed)))),
-    ) in stretches.iter_mut().skip(first).zip(bounds).zip(sums)
-    {
-        if stretch.seen == 0 {
-            stretch.evidence.hits += half.hits;
-            stretch.evidence.exposure += half.exposure;
-            bounds = half_bounds;
-            (stretch.seen, weight) = (cells, cells as f32);
-        }
-        // A few cells of which no more is known do not make a bound of what was measured of the others: the next check that is accessed
-        // by chance would be taken for a higher one, and for the rate of all of it. Nor does one that was measured for long of all bounds.
-        let (of_bounds, hits) = bounds;
-        stretch.evidence.floor = 2.0 * of_bounds > hits;
-        // What is not present was not accessed: that is known too.
-        let absent = stretch.resident == 0 && stretch.blind == 0;
-        let evidence = &mut stretch.evidence;
-        // Of few pages of a cell it is as much as of all.
-        let cells = if weight > 0.0 { weight } else { stretch.seen.max(1) as f32 };
-        let of_all = stretch.seen.max(1) as f32 / cells;
-        let enough = evidence.hits * of_all >= tuning.known_hits
-            || evidence.exposure * of_all >= tuning.known_exposure;
-        stretch.known = absent || stretch.known && stretch.seen > 0 && enough;
-        let present = stretch.range.size().saturating_sub(nothing).max(PAGE_SIZE);
-        stretch.nothing = if nothing / tuning.mostly.max(1) > present && !absent {
-            (nothing / present) as f32
-        } else {
-            0.0
-        };
-        (evidence.hits, evidence.exposure) = (evidence.hits / cells, evidence.exposure / cells);
-        stretch.pages = stretch.pages.saturating_sub(tail).max(stretch.focus);
-        let of = of.saturating_sub(tail).max(accessed);
-        stretch.idle = if of > 0 { 1.0 - accessed as f32 / of as f32 } else { 0.0 };
-        if absent {
-            stretch.seen = stretch.seen.max(1);
-        }
+    for (stretch, joined) in stretches.iter_mut().skip(first).zip(all) {
+        conclude(stretch, joined, tuning);
     }
     // A border drawn to the page may leave nothing of a stretch of one cell.
     let kept = stretches.split_off(first);
     stretches.extend(kept.into_iter().filter(|s| !s.range.is_empty()));
+}
+
+/// Adds a part to the stretch that it is of.
+fn add(part: &Part<'_>, stretch: &mut Stretch, joined: &mut Joined) {
+    joined.nothing += if part.absent { part.range.size() } else { 0 };
+    joined.unlooked |= part.unlooked;
+    let half = part.word == Word::None;
+    if half {
+        joined.half.add(part.evidence);
+        joined.half_bounds.add(part);
+        joined.half_cells += if part.seen { part.cells } else { 0 };
+    }
+    stretch.range.end = part.range.end;
+    stretch.resident += part.resident;
+    let pages = (part.resident / PAGE_SIZE) as u32;
+    stretch.pages += pages;
+    stretch.focus += part.focus.map_or(pages, u64::count_ones);
+    if let Some(cell) = part.cell.filter(|_| !half && part.seen)
+        && let Some(some) = cell.focus.sorted(cell.present)
+    {
+        joined.sorted.0 += cell.present.count_ones();
+        joined.sorted.1 += some.count_ones();
+    }
+    // A cell that is cut by the range's end has no pages beside its focus to draw.
+    let whole = part.cell.filter(|_| part.range.size() == CELL_SIZE);
+    let edge = whole.zip(part.focus);
+    if stretch.range.start == part.range.start
+        && let Some((cell, focus)) = edge
+    {
+        let lead = focus.trailing_zeros();
+        stretch.lead = lead as u8;
+        let before = (cell.present & ((1 << lead) - 1)).count_ones();
+        stretch.pages -= before;
+        joined.sorted.0 = joined.sorted.0.saturating_sub(before);
+    }
+    let tail = edge.map_or(0, |(_, focus)| focus.leading_zeros());
+    stretch.tail = tail as u8;
+    joined.tail = edge.map_or(0, |(cell, _)| (cell.present & !(u64::MAX >> tail)).count_ones());
+    if !part.absent && !half {
+        joined.bounds.add(part);
+        stretch.evidence.hits += part.evidence.hits * part.weight();
+        stretch.evidence.exposure += part.evidence.exposure * part.weight();
+        if part.seen {
+            joined.weight += part.weight() * part.cells as f32;
+            stretch.seen += part.cells;
+        }
+    }
+    stretch.own += if part.shared || part.absent { 0 } else { part.cells };
+    stretch.blind += if part.blind { part.cells } else { 0 };
+}
+
+/// What all that was added up comes to.
+fn conclude(stretch: &mut Stretch, mut joined: Joined, tuning: &Tuning) {
+    if stretch.seen == 0 {
+        stretch.evidence.hits += joined.half.hits;
+        stretch.evidence.exposure += joined.half.exposure;
+        (joined.bounds, joined.weight) = (joined.half_bounds, joined.half_cells as f32);
+        stretch.seen = joined.half_cells;
+    }
+    stretch.evidence.floor = joined.bounds.are_most();
+    // What is not present was not accessed: that is known too.
+    let absent = stretch.resident == 0 && stretch.blind == 0 && !joined.unlooked;
+    let evidence = &mut stretch.evidence;
+    // Of few pages of a cell it is as much as of all.
+    let cells = if joined.weight > 0.0 { joined.weight } else { stretch.seen.max(1) as f32 };
+    let of_all = stretch.seen.max(1) as f32 / cells;
+    let enough =
+        evidence.hits * of_all >= tuning.known_hits || evidence.exposure * of_all >= tuning.known_exposure;
+    stretch.known = absent || stretch.known && stretch.seen > 0 && enough;
+    let present = stretch.range.size().saturating_sub(joined.nothing).max(PAGE_SIZE);
+    stretch.nothing = if joined.nothing / tuning.mostly.max(1) > present && !absent {
+        (joined.nothing / present) as f32
+    } else {
+        0.0
+    };
+    (evidence.hits, evidence.exposure) = (evidence.hits / cells, evidence.exposure / cells);
+    stretch.pages = stretch.pages.saturating_sub(joined.tail).max(stretch.focus);
+    let (of, accessed) = joined.sorted;
+    let of = of.saturating_sub(joined.tail).max(accessed);
+    stretch.idle = if of > 0 { 1.0 - accessed as f32 / of as f32 } else { 0.0 };
+    if absent {
+        stretch.seen = stretch.seen.max(1);
+    }
 }
 
 /// The border between two neighbouring parts, of which the right one is `hotter` or colder: drawn into the cell on either
@@ -350,7 +363,7 @@ fn carry(old: &[Stretch], new: &mut [Stretch], now: u64, tuning: &Tuning) {
 #[cfg(test)]
 mod tests {
     use super::super::cell::{Cell, State};
-    use super::super::target::Block;
+    use super::super::target::{Block, CELLS};
     use super::*;
 
     /// 64 MiB that appeared and of which nothing was heard since, but for one cell.
@@ -360,7 +373,7 @@ mod tests {
         let quiet = Cell { present, state, was_new: true, tried: present, shown: present, ..Cell::default() };
         for block in 0..32 {
             let mut block = Block::new(block * BLOCK_SIZE, Some(1));
-            block.cells.fill(quiet);
+            (block.cells, block.unlooked) = ([quiet; CELLS], false);
             watched.blocks.push(block);
         }
         if let Some(block) = watched.blocks.get_mut(16) {
@@ -385,12 +398,71 @@ mod tests {
         assert_eq!(known, CELL_SIZE, "{stretches:?}");
     }
 
+    /// As the memory in use of a small process, beside arenas that were seen to be idle.
+    #[test]
+    fn four_megabytes_of_which_nothing_was_seen_are_not_told_as_what_lies_beside_them() {
+        let idle = Cell {
+            present: u64::MAX,
+            window: u64::MAX,
+            state: State::Watching { since: 0, due: 0, doubtful_until: 0 },
+            evidence: Evidence::of(0.0, 300.0, false, 990),
+            ..Cell::default()
+        };
+        let untried = Cell { present: u64::MAX, state: State::Unseen, ..Cell::default() };
+        let known = |first: u64, count: u64| {
+            let mut watched = Watched::default();
+            for at in 0..12 {
+                let mut block = Block::new(at * BLOCK_SIZE, None);
+                let cell = if (first..first + count).contains(&at) { untried } else { idle };
+                (block.cells, block.unlooked) = ([cell; CELLS], false);
+                watched.blocks.push(block);
+            }
+            let drawn =
+                draw(&watched, &[AddrRange::new(0, 12 * BLOCK_SIZE)], 1000, &super::super::tuning::AT_5_MS);
+            drawn.iter().filter(|s| s.known).map(|s| s.range.size() / BLOCK_SIZE).sum::<u64>()
+        };
+        assert_eq!([known(0, 2), known(5, 2), known(10, 2)], [10, 10, 10]);
+        assert_eq!(known(5, 4), 8);
+    }
+
+    #[test]
+    fn what_was_not_looked_at_yet_is_not_taken_for_memory_that_is_not_there() {
+        let idle = Cell {
+            present: u64::MAX,
+            window: u64::MAX,
+            state: State::Watching { since: 0, due: 0, doubtful_until: 0 },
+            evidence: Evidence::of(0.0, 5000.0, false, 990),
+            ..Cell::default()
+        };
+        // 64 MiB that are idle, a hole, and 4 MiB of which it is known only that there may be something.
+        let mut watched = Watched::default();
+        for at in (0..32).chain(40..42) {
+            let mut block = Block::new(at * BLOCK_SIZE, None);
+            if at < 32 {
+                (block.cells, block.unlooked) = ([idle; CELLS], false);
+            }
+            watched.blocks.push(block);
+        }
+        let range = |from: u64, to: u64| AddrRange::new(from * BLOCK_SIZE, to * BLOCK_SIZE);
+        let tuning = &super::super::tuning::AT_5_MS;
+        let drawn = draw(&watched, &[range(0, 64)], 1000, tuning);
+        let known = |of: AddrRange| drawn.iter().any(|s| s.known && s.range.intersects(of));
+        assert!(!known(range(40, 42)) && known(range(0, 32)) && known(range(42, 64)), "{drawn:?}");
+        // Once it was, nothing is there.
+        watched.blocks.iter_mut().for_each(|block| block.unlooked = false);
+        assert!(draw(&watched, &[range(0, 64)], 1000, tuning).iter().all(|s| s.known));
+        // Alone, too.
+        let mut watched = Watched::default();
+        watched.blocks.push(Block::new(0, None));
+        assert!(draw(&watched, &[range(0, 1)], 1000, tuning).iter().all(|s| !s.known && s.seen == 0));
+    }
+
     /// Whether what is known of 2 MiB, so many cells of which with this evidence are bounds and the others measured, is a bound.
     fn is_bound(bounds: usize, bound: Evidence, measured: Evidence) -> bool {
         let mut watched = Watched::default();
         let lit = |evidence| Cell { present: u64::MAX, state: State::Lit, evidence, ..Cell::default() };
         let mut block = Block::new(0, Some(1));
-        block.cells.fill(lit(measured));
+        (block.cells, block.unlooked) = ([lit(measured); CELLS], false);
         block.cells[..bounds].fill(lit(bound));
         watched.blocks.push(block);
         let drawn = draw(&watched, &[AddrRange::new(0, BLOCK_SIZE)], 1000, &super::super::tuning::AT_5_MS);

@@ -22,6 +22,8 @@ pub(super) struct Part<'a> {
     pub seen: bool,
     /// Nothing is present: not accessed, but no part of what is.
     pub absent: bool,
+    /// It was not looked at yet.
+    pub unlooked: bool,
     /// What its one cell knows.
     pub own: Option<Evidence>,
     /// Its one cell, if it is of small pages: it has pages to draw a border between.
@@ -81,25 +83,18 @@ pub(super) fn parts<'a>(
         if block.addr > at {
             parts.push(absent(AddrRange::new(at, block.addr), tuning));
         }
-        for (addr, size, cell) in block.parts() {
+        if block.unlooked {
+            let piece = AddrRange::new(block.addr, block.addr + BLOCK_SIZE).intersection(range);
+            at = piece.end;
+            push(&mut parts, unlooked(piece));
+        }
+        for (addr, size, cell) in block.parts().filter(|_| !block.unlooked) {
             let piece = AddrRange::new(addr, addr + size).intersection(range);
             if piece.is_empty() {
                 continue;
             }
             at = piece.end;
-            let part = part_of(cell, piece, size, now, tuning);
-            // Long stretches of idle or absent memory are one part: there is nothing to decide within them.
-            match parts.last_mut().filter(|last| alike(last, &part)) {
-                Some(last) => {
-                    last.range.end = piece.end;
-                    last.cells += 1;
-                    last.evidence.add(part.evidence);
-                    last.resident += part.resident;
-                    (last.cell, last.own) = (None, None);
-                    last.word = with_cells(last.word, last.cells);
-                }
-                None => parts.push(part),
-            }
+            push(&mut parts, part_of(cell, piece, size, now, tuning));
         }
         if block.addr + BLOCK_SIZE > range.end {
             break;
@@ -110,6 +105,41 @@ pub(super) fn parts<'a>(
         parts.push(absent(AddrRange::new(at, range.end), tuning));
     }
     parts
+}
+
+/// Long stretches of idle or absent memory are one part: there is nothing to decide within them.
+fn push<'a>(parts: &mut Vec<Part<'a>>, part: Part<'a>) {
+    match parts.last_mut().filter(|last| alike(last, &part)) {
+        Some(last) => {
+            last.range.end = part.range.end;
+            last.cells += part.cells;
+            last.evidence.add(part.evidence);
+            last.resident += part.resident;
+            (last.cell, last.own) = (None, None);
+            last.word = with_cells(last.word, last.cells);
+        }
+        None => parts.push(part),
+    }
+}
+
+/// Of a block that was not looked at yet: it may be in use, and it may not be there at all.
+fn unlooked(range: AddrRange) -> Part<'static> {
+    let cells = (range.size() / CELL_SIZE).max(1) as u32;
+    Part {
+        range,
+        word: Word::Unknown { cells: cells as f32 },
+        evidence: Sum::default(),
+        cells,
+        resident: 0,
+        blind: false,
+        shared: false,
+        seen: false,
+        absent: false,
+        unlooked: true,
+        own: None,
+        cell: None,
+        focus: None,
+    }
 }
 
 fn absent(range: AddrRange, tuning: &Tuning) -> Part<'static> {
@@ -124,6 +154,7 @@ fn absent(range: AddrRange, tuning: &Tuning) -> Part<'static> {
         shared: false,
         seen: true,
         absent: true,
+        unlooked: false,
         own: None,
         cell: None,
         focus: None,
@@ -152,6 +183,7 @@ fn part_of<'a>(cell: &'a Cell, range: AddrRange, size: u64, now: u64, tuning: &T
             shared: false,
             seen: false,
             absent: false,
+            unlooked: false,
             own: None,
             cell: None,
             focus: None,
@@ -180,6 +212,7 @@ fn part_of<'a>(cell: &'a Cell, range: AddrRange, size: u64, now: u64, tuning: &T
             shared: cell.shared,
             seen: true,
             absent: false,
+            unlooked: false,
             own: None,
             cell: small.then_some(cell),
             focus: None,
@@ -218,6 +251,7 @@ fn part_of<'a>(cell: &'a Cell, range: AddrRange, size: u64, now: u64, tuning: &T
         shared: cell.shared,
         seen,
         absent: cell.state == State::Absent,
+        unlooked: false,
         own: Some(cell.evidence),
         cell: small.then_some(cell),
         focus: cell
@@ -233,6 +267,7 @@ fn alike(last: &Part<'_>, part: &Part<'_>) -> bool {
         || last.shared != part.shared
         || last.seen != part.seen
         || last.absent != part.absent
+        || last.unlooked != part.unlooked
         || part.cell.is_some_and(|c| c.shown != 0)
     {
         return false;

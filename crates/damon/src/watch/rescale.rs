@@ -88,6 +88,7 @@ impl Rescale {
         for block in &mut target.blocks {
             block.looked.iter_mut().for_each(|at| self.time(at));
             self.time(&mut block.left_at);
+            block.rouse();
             block.cells.iter_mut().for_each(|cell| self.cell(cell));
         }
         target.stretches.iter_mut().for_each(|stretch| self.stretch(stretch));

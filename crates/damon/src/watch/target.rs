@@ -25,8 +25,15 @@ pub(super) struct Block {
     pub looked: Option<u64>,
     /// When it was last seen which bits are set.
     pub left_at: u64,
-    /// It was not looked at yet, and is there since its address space began at the earliest.
+    /// It was not looked at yet: what a survey found is that there may be something.
+    pub unlooked: bool,
+    /// ... and is there since its address space began at the earliest.
     pub is_first: bool,
+    /// All that is there is watched and was idle for so long that another look which shows no access tells nothing: the pages. Of such
+    /// a block, as most are, a look reads these alone, an eighth of what all of its cells are.
+    calm: Option<Pages>,
+    /// When a look last showed that, in thousandths of an interval; its cells do not know. 0: they do.
+    pub calm_at: u64,
     pub cells: [Cell; CELLS],
 }
 
@@ -37,7 +44,10 @@ impl Block {
             huge: false,
             looked: absent_at,
             left_at: 0,
+            unlooked: true,
             is_first: false,
+            calm: None,
+            calm_at: 0,
             cells: [Cell::default(); CELLS],
         }
     }
@@ -45,6 +55,44 @@ impl Block {
     /// Of an address space that began at `born`, so that nothing was there before, and found at its first survey.
     fn born(addr: u64, born: Option<u64>) -> Self {
         Self { is_first: born.is_some(), ..Self::new(addr, born) }
+    }
+
+    /// Takes in a look at a block that is calm, if it shows that nothing has changed.
+    fn stays_calm(&mut self, look: &BlockLook, moment: Moment) -> bool {
+        let is_same = look.mapped == Mapped::Table && look.young.is_empty();
+        if self.calm.is_none_or(|present| !is_same || present != look.present) {
+            return false;
+        }
+        (self.looked, self.left_at, self.calm_at) = (Some(moment.now), moment.now, moment.at);
+        true
+    }
+
+    /// Its cells are told until when nothing was accessed, before they take in anything else.
+    pub fn rouse(&mut self) {
+        self.calm = None;
+        let at = core::mem::take(&mut self.calm_at);
+        for cell in self.cells.iter_mut().filter(|_| at != 0) {
+            if let State::Watching { since, .. } = &mut cell.state {
+                *since = at.max(*since);
+            }
+        }
+    }
+
+    /// Finds out whether it is calm, after a look.
+    fn calm_down(&mut self, tuning: &Tuning) {
+        let is_calm = |cell: &Cell| match cell.state {
+            State::Absent => true,
+            State::Watching { .. } => {
+                let evidence = &cell.evidence;
+                cell.window == cell.present
+                    && cell.young == 0
+                    && evidence.hits <= 0.0
+                    && evidence.exposure >= tuning.long_idle
+            }
+            State::Unseen | State::Lit | State::Blind(_) => false,
+        };
+        let all = !self.huge && self.cells.iter().all(is_calm);
+        self.calm = all.then(|| Pages(self.cells.map(|cell| cell.present)));
     }
 
     /// The cells that stand for something, with their first address and size.
@@ -205,6 +253,12 @@ impl Watched {
         !self.is_forgotten && !self.activity.is_still()
     }
 
+    /// It runs, has memory, and nothing of that was ever observed.
+    pub fn is_unheard_of(&self) -> bool {
+        let census = self.census;
+        self.runs() && census.unseen > 0 && census.watching + census.lit + census.shared == 0
+    }
+
     /// Entries of page tables that most of its cells are.
     pub fn entries_a_cell(&self) -> usize {
         if 2 * self.census.huge > self.blocks.len() { 1 } else { 64 }
@@ -321,6 +375,10 @@ impl Watched {
     fn take_in(&mut self, look: &BlockLook, index: usize, moment: Moment, longest: u64, tuning: &Tuning) {
         let now = moment.now;
         let Some(block) = self.blocks.get_mut(index) else { return };
+        if block.stays_calm(look, moment) {
+            return;
+        }
+        block.rouse();
         let huge = match look.mapped {
             Mapped::Unknown => return,
             Mapped::Huge => true,
@@ -338,6 +396,9 @@ impl Watched {
         let gap = block.looked.map_or(0, |at| now.saturating_sub(at).max(1));
         block.looked = Some(now);
         let is_first = core::mem::take(&mut block.is_first);
+        if core::mem::take(&mut block.unlooked) {
+            (self.dirty, self.changed) = (true, true);
+        }
         let base = block.addr;
         block.find_taken(look, now, &mut self.theft, tuning);
         let theft = self.theft;
@@ -416,6 +477,7 @@ impl Watched {
                 self.fronts.extend([base.wrapping_add(BLOCK_SIZE), base.wrapping_sub(BLOCK_SIZE)]);
             }
         }
+        block.calm_down(tuning);
         if hit {
             // Heat has neighbours, and together they cost little more than one.
             let unseen = block.parts().filter(|(_, _, c)| c.state == State::Unseen && !c.shared);

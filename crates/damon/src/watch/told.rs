@@ -48,6 +48,7 @@ impl Watched {
             if look.mapped != expected {
                 continue;
             }
+            block.rouse();
             let (addr, huge) = (block.addr, block.huge);
             for (i, cell) in block.used().iter_mut().enumerate() {
                 let base = addr + i as u64 * CELL_SIZE;

@@ -88,6 +88,17 @@ impl Watch {
             allowed += half;
         }
         self.busiest = busiest;
+        // What was never looked at is unknown, and can be cleared only once it was.
+        for index in 0..count {
+            if allowed == 0 {
+                break;
+            }
+            if self.targets.get(index).is_some_and(|t| t.runs() && !t.looked_once)
+                && let Turned::Cut = self.take_turn(index, &mut allowed, step)
+            {
+                break;
+            }
+        }
         for _ in 0..count {
             if allowed == 0 {
                 break;
@@ -160,7 +171,7 @@ impl Watch {
         }
         // Where nothing was ever watched, a look tells nothing more than the first one did.
         let census = target.census;
-        let is_known = target.looked_once && !core::mem::take(&mut target.has_new);
+        let is_known = target.looked_once && !target.has_new;
         let idle = is_known && census.watching + census.lit == 0 && !target.activity.is_still();
         // Nothing can be cleared of what was never looked at.
         let most = if target.looked_once {
@@ -169,7 +180,6 @@ impl Watch {
             (step.checks_left().min(step.allowance.by_turns) / 2).max(*allowed)
         };
         let mut blocks = if idle { Vec::new() } else { target.telling(target.look_from, most + 1) };
-        target.looked_once = true;
         let whole = blocks.len() <= most;
         blocks.truncate(most);
         if is_few
@@ -189,7 +199,9 @@ impl Watch {
             step.tally.checks_cut += 1;
             return Turned::Cut;
         }
-        target.look_from = 0;
+        (target.look_from, target.looked_once) = (0, true);
+        // Those that came meanwhile where the turn had passed already.
+        target.has_new &= target.blocks.iter().any(|b| b.unlooked);
         target.take_census(step.now, &self.tuning);
         if let Some(began) = target.turn_began.take() {
             let moment = moment_of(step);
