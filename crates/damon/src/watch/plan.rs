@@ -10,6 +10,7 @@ use super::target::{At, CELL_SIZE};
 use super::tuning::{PAGES_A_CLEAR, PAGES_A_RANGE};
 use super::{Stretch, Watch, Watched};
 use crate::{AddrRange, BlockOperations, Step, Sweep, TargetId};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 /// Of a stretch of no more than that, checks are of whole cells until it is known which of their pages are accessed.
@@ -129,7 +130,9 @@ impl Watch {
             .fold((0, 0), |(unheard, lit), t| (unheard + t.census.unheard, lit + 4 * t.census.lit));
         let percent = (100 * lit / (lit + unheard).max(1)).min(tuning.forgotten_share);
         self.waited += 1;
-        let due = rest >= tuning.batch || self.waited >= tuning.soon;
+        // Of one of which nothing was seen at all, a first cell may tell what all of it is.
+        let unheard_of = self.targets.iter().any(|t| t.is_unheard_of());
+        let due = rest >= tuning.batch || self.waited >= tuning.soon || unheard_of;
         let for_forgotten = if crowded || !due { 0 } else { rest * percent / 100 };
         let rest = rest - for_forgotten;
         let rest = rest + self.watch_the_forgotten(step, for_forgotten);
@@ -208,11 +211,17 @@ impl Watch {
             }
         }
         all.sort_unstable_by_key(|c| (core::cmp::Reverse(c.worth), c.range.start));
+        group_by_target(&mut all);
         self.checks.clear();
         // Where there are fewer, each stretch has its turn first.
         let (whole, each) = (left, tuning.checks_settled * all.len());
         let mut longest = 0;
+        let a_call = step.allowance.prepares_a_call.saturating_mul(PAGES_A_CLEAR);
+        let mut last = all.first().map(|c| c.target);
         for candidate in &all {
+            if last.replace(candidate.target) != Some(candidate.target) {
+                left = left.saturating_sub(a_call);
+            }
             let is_roomy = whole >= each * candidate.pages;
             if left == 0 {
                 step.tally.prepares_cut += 1;
@@ -247,12 +256,7 @@ impl Watch {
                 longest = longest.max(length.max(1));
             }
         }
-        let mut checked: Vec<TargetId> = self.checks.iter().map(|(id, _)| *id).collect();
-        checked.sort_unstable();
-        checked.dedup();
-        let others = checked.len().saturating_sub(1);
-        let price =
-            (whole - left).div_ceil(PAGES_A_CLEAR) + others.saturating_mul(step.allowance.prepares_a_call);
+        let price = (whole - left).div_ceil(PAGES_A_CLEAR);
         // At any moment where all windows are short: a program whose rhythm divides the aggregation is to be met at each of its points.
         // Long ones begin early, so that most end within the aggregation.
         let samples = u64::from(step.attrs.max_nr_accesses());
@@ -415,12 +419,17 @@ impl Watch {
         }
         rest += left;
         self.busiest = busiest;
-        for _ in 0..count {
-            if rest == 0 {
-                break;
+        // Those of which nothing was seen come first.
+        for is_first in [true, false] {
+            for _ in 0..count {
+                if rest == 0 {
+                    return 0;
+                }
+                self.clear_turn = (self.clear_turn + 1) % count;
+                if self.targets.get(self.clear_turn).is_some_and(|t| t.is_unheard_of() == is_first) {
+                    rest = self.see_unseen_of(self.clear_turn, step, rest, has_new);
+                }
             }
-            self.clear_turn = (self.clear_turn + 1) % count;
-            rest = self.see_unseen_of(self.clear_turn, step, rest, has_new);
         }
         rest
     }
@@ -550,6 +559,18 @@ impl Watch {
             target.chosen = chosen;
         }
     }
+}
+
+/// Those of one target go together, the target of the first one first: each takes a call of its own, as dear as several checks, and what
+/// is left over for others is better spent on all of one of them than on a little of each.
+fn group_by_target(all: &mut [Candidate]) {
+    let mut rank: BTreeMap<TargetId, usize> = BTreeMap::new();
+    for candidate in &*all {
+        let next = rank.len();
+        rank.entry(candidate.target).or_insert(next);
+    }
+    // Stable: by worth within each.
+    all.sort_by_key(|candidate| rank.get(&candidate.target).copied());
 }
 
 /// Little stands behind its rate.

@@ -7,6 +7,7 @@ mod bursts;
 mod busy;
 mod crowd;
 mod folios;
+mod forked;
 mod intervals;
 mod patterns;
 mod pieces;
