@@ -24,7 +24,8 @@ const PROMISED: f64 = 0.1;
 /// Looks that are due of many targets which a tick may make whatever was spent, and the calls for them.
 const LEAST_LOOKS: (usize, usize) = (32, 4);
 /// What others take all the time (observers of many targets take a third of a ceiling of 1 %) is put aside as it is earned, by their
-/// mean over so many seconds: paid back afterwards, it was above the ceiling for most of a minute.
+/// mean over so many seconds: paid back afterwards, it was above the ceiling for most of a minute. What they take once, as when all
+/// targets are described at the start, is nothing to put aside for: of a second and the one before it the lesser counts.
 const BESIDE_S: f64 = 5.0;
 /// ... up to this share of the earnings: monitoring goes on with the rest.
 const MOST_BESIDE: f64 = 0.6;
@@ -90,6 +91,22 @@ pub(crate) struct Spent {
     pub whole: Duration,
 }
 
+impl Spent {
+    /// CPU time of the parts, of which it is known how much time passed: as much of each as the tick, for which `passed`, was on a
+    /// processor, `whole`.
+    pub(crate) fn scaled(self, whole: Duration, passed: Duration) -> Self {
+        let share = if passed > whole { whole.as_secs_f64() / passed.as_secs_f64() } else { 1.0 };
+        let of = |part: Duration| part.mul_f64(share);
+        Self {
+            checking: of(self.checking),
+            preparing: of(self.preparing),
+            sweeping: of(self.sweeping),
+            asking: of(self.asking),
+            whole,
+        }
+    }
+}
+
 /// The token bucket.
 #[derive(Debug)]
 pub(crate) struct Governor {
@@ -105,6 +122,8 @@ pub(crate) struct Governor {
     beside: f64,
     beside_s: f64,
     put_aside: f64,
+    /// What they took when they were last charged, ns a second.
+    beside_before: f64,
     /// Up to when what others took is paid.
     charged_ns: u64,
     /// What was charged since and not counted yet, ns.
@@ -148,6 +167,7 @@ impl Governor {
             beside: 0.0,
             beside_s: 0.0,
             put_aside: 0.0,
+            beside_before: 0.0,
             charged_ns: 0,
             uncounted: 0.0,
             deficit: 0.0,
@@ -219,7 +239,9 @@ impl Governor {
             let whole = self.uncounted + cpu.as_nanos() as f64;
             if self.charged_ns > 0 && seconds > 0.0 {
                 self.beside_s = (self.beside_s + seconds).min(BESIDE_S.max(seconds));
-                self.beside += (whole / seconds - self.beside) * seconds / self.beside_s;
+                let rate = whole / seconds;
+                let lasting = rate.min(core::mem::replace(&mut self.beside_before, rate));
+                self.beside += (lasting - self.beside) * seconds / self.beside_s;
             }
             // Of two at one moment the second one counts with the next.
             self.uncounted = if self.charged_ns > 0 && seconds <= 0.0 { whole } else { 0.0 };

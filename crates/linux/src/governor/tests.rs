@@ -144,6 +144,25 @@ fn what_observers_spend_keeps_within_the_ceiling() {
     assert!((0.0092..0.0101).contains(&(spent.as_secs_f64() / 20.0)), "{spent:?}");
 }
 
+/// What observers took to describe 33 processes, once, was put aside for every second that followed: nothing was sampled for 4.6 s.
+#[test]
+fn what_observers_spend_once_is_not_put_aside_for_the_next_seconds() {
+    let ticks_after = |burst: Duration| {
+        let (mut governor, mut now, mut cpu) = governor();
+        governor.set_targets(33);
+        let mut ticks = 0;
+        for second in 0..8 {
+            let (ticked, _) = run(&mut governor, 1, &mut now, &mut cpu, Duration::from_micros(60));
+            governor.charge(if second == 1 { burst } else { Duration::from_micros(300) });
+            ticks += if second > 1 { ticked } else { 0 };
+        }
+        ticks
+    };
+    let (with, without) = (ticks_after(Duration::from_millis(10)), ticks_after(Duration::from_micros(300)));
+    // Ten of the sixty milliseconds are gone, and little more than as much again.
+    assert!(5 * with > 4 * without, "{with} ticks, {without} without it");
+}
+
 #[test]
 fn of_many_targets_looks_that_are_due_come_in_time_and_the_ceiling_holds() {
     let attrs = Attrs::default();
