@@ -308,7 +308,7 @@ impl BlockOperations for Pte {
                 break;
             }
         }
-        let read = read && self.proved(id);
+        // That the target lives, and in this address space, was proved by each read.
         if !read {
             blocks.iter_mut().for_each(reset);
         }
