@@ -11,6 +11,7 @@ nothing else; by hand, after a change of the sampler.
 """
 
 import argparse
+import ctypes
 import json
 import mmap
 import os
@@ -24,13 +25,14 @@ HOT = COLD = 4 << 20
 PAGE = 4096
 # Seconds from which on what is told counts.
 SETTLED = 5.0
+PR_SET_PDEATHSIG = 1
 
 
 def work(out):
     """A worker: tells where its memory is, then uses half of it until it is ended."""
-    import ctypes
-
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
+    # Ends with the parent, however that ends.
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     own = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     hot, cold = mmap.mmap(-1, HOT, flags=own), mmap.mmap(-1, COLD, flags=own)
     # Huge pages would make it cheap to observe; small ones are what most interpreters have.
@@ -48,26 +50,31 @@ def work(out):
 
 
 def parent(count, how, out):
-    """Starts the workers and waits to be ended; they end with it."""
+    """Starts the workers and waits to be ended; they end before it."""
     workers = []
-    for _ in range(count):
-        if how == "fork":
-            pid = os.fork()
-            if pid == 0:
-                work(out)
-            workers.append(pid)
-        else:
-            args = [sys.executable, __file__, "--worker", str(out)]
-            workers.append(subprocess.Popen(args, pass_fds=[out]).pid)
-    signal.sigwait([signal.SIGTERM])
-    for pid in workers:
-        os.kill(pid, signal.SIGTERM)
+    try:
+        for _ in range(count):
+            if how == "fork":
+                pid = os.fork()
+                if pid == 0:
+                    work(out)
+                workers.append(pid)
+            else:
+                args = [sys.executable, __file__, "--worker", str(out)]
+                workers.append(os.posix_spawn(sys.executable, args, os.environ))
+        signal.sigwait([signal.SIGTERM])
+    finally:
+        for pid in workers:
+            os.kill(pid, signal.SIGTERM)
+        for pid in workers:
+            os.waitpid(pid, 0)
 
 
 def judge(raw, where):
     """Time until each worker was found, and the sums of F1, from the lines of `report raw --json`."""
     began, found = None, {}
     pids, sums = {}, {"true": 0, "false": 0, "missed": 0, "unknown": 0}
+    # By snapshot and worker: bytes told accessed of both arrays, and unknown of the first.
     told = {}
     for line in raw:
         line = json.loads(line)
@@ -76,28 +83,29 @@ def judge(raw, where):
         elif line["type"] == "target":
             pids[line["id"]] = line["pid"]
         elif line["type"] == "region":
+            workers = told.setdefault(line["end_ns"], {})
             pid = pids[line["target"]]
             if pid not in where:
                 continue
-            heat = told.setdefault((pid, line["end_ns"]), [0, 0, 0, 0])
-            hot, cold = where[pid]
-            for index, (start, size) in enumerate(((hot, HOT), (cold, COLD))):
+            of = workers.setdefault(pid, {"hot": 0, "cold": 0, "known": 0})
+            for name, start, size in (("hot", where[pid][0], HOT), ("cold", where[pid][1], COLD)):
                 part = min(line["end"], start + size) - max(line["start"], start)
-                if part <= 0:
+                if part <= 0 or line["rate_hz"] is None:
                     continue
-                if line["rate_hz"] is None:
-                    heat[2 + index] += part
-                elif line["nr_accesses"] > 0:
-                    heat[index] += part
-    for (pid, end_ns), (hot, cold, unknown, unknown_cold) in sorted(told.items(), key=lambda e: e[0][1]):
+                of["known"] += part if name == "hot" else 0
+                of[name] += part if line["nr_accesses"] > 0 else 0
+    for end_ns, workers in sorted(told.items()):
         at = (end_ns - began) / 1e9
-        if hot >= HOT / 2:
-            found.setdefault(pid, at)
-        if at >= SETTLED:
-            sums["true"] += hot
-            sums["false"] += cold
-            sums["missed"] += HOT - hot - unknown
-            sums["unknown"] += unknown
+        for pid in where:
+            # One that is not observed yet is unknown.
+            of = workers.get(pid, {"hot": 0, "cold": 0, "known": 0})
+            if of["hot"] >= HOT / 2:
+                found.setdefault(pid, at)
+            if at >= SETTLED:
+                sums["true"] += of["hot"]
+                sums["false"] += of["cold"]
+                sums["missed"] += of["known"] - of["hot"]
+                sums["unknown"] += HOT - of["known"]
     return found, sums
 
 
@@ -114,7 +122,10 @@ def measure(isotherm, count, how, seconds):
         where = {}
         with os.fdopen(read) as lines:
             while len(where) < count:
-                pid, hot, cold = lines.readline().split()
+                line = lines.readline()
+                if not line:
+                    raise SystemExit(f"{len(where)} of {count} workers started; the others say why above")
+                pid, hot, cold = line.split()
                 where[int(pid)] = (int(hot), int(cold))
             time.sleep(1)
             with tempfile.TemporaryDirectory() as scratch:
@@ -131,9 +142,10 @@ def measure(isotherm, count, how, seconds):
         started.terminate()
         started.wait()
     by = lambda second: sum(at <= second for at in found.values())
+    last = f"{max(found.values()):.1f}" if len(found) == count else "-"
     hot = sums["true"] + sums["missed"] + sums["unknown"]
     print(f"{how:5} {count:7} {by(1):6} {by(2):6} {by(5):6} {by(10):6} {by(seconds + 1):6} "
-          f"{max(found.values(), default=float('nan')):6.1f} {f1(sums['true'], sums['false'], sums['missed']):6.3f} "
+          f"{last:>6} {f1(sums['true'], sums['false'], sums['missed']):6.3f} "
           f"{f1(sums['true'], sums['false'], sums['missed'] + sums['unknown']):6.3f} {100 * sums['unknown'] / max(hot, 1):7.1f}% "
           f"{100 * cpu_share(info):5.2f}%", flush=True)
 
@@ -149,6 +161,7 @@ def main():
     if "--parent" in sys.argv:
         # Before any worker is started, so that none is missed.
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
         return parent(int(sys.argv[2]), sys.argv[3], int(sys.argv[4]))
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

@@ -25,7 +25,7 @@ const PROMISED: f64 = 0.1;
 const LEAST_LOOKS: (usize, usize) = (32, 4);
 /// What others take all the time (observers of many targets take a third of a ceiling of 1 %) is put aside as it is earned, by their
 /// mean over so many seconds: paid back afterwards, it was above the ceiling for most of a minute. What they take once, as when all
-/// targets are described at the start, is nothing to put aside for: of a second and the one before it the lesser counts.
+/// targets are described at the start, is nothing to put aside for: of three seconds that in the middle counts.
 const BESIDE_S: f64 = 5.0;
 /// ... up to this share of the earnings: monitoring goes on with the rest.
 const MOST_BESIDE: f64 = 0.6;
@@ -92,18 +92,10 @@ pub(crate) struct Spent {
 }
 
 impl Spent {
-    /// CPU time of the parts, of which it is known how much time passed: as much of each as the tick, for which `passed`, was on a
-    /// processor, `whole`.
-    pub(crate) fn scaled(self, whole: Duration, passed: Duration) -> Self {
-        let share = if passed > whole { whole.as_secs_f64() / passed.as_secs_f64() } else { 1.0 };
-        let of = |part: Duration| part.mul_f64(share);
-        Self {
-            checking: of(self.checking),
-            preparing: of(self.preparing),
-            sweeping: of(self.sweeping),
-            asking: of(self.asking),
-            whole,
-        }
+    /// As parts of a tick that took `whole`. Of looks it is known only how much time passed: they took no more than the others left.
+    pub(crate) fn within(self, whole: Duration) -> Self {
+        let others = self.preparing + self.sweeping + self.asking;
+        Self { checking: self.checking.min(whole.saturating_sub(others)), whole, ..self }
     }
 }
 
@@ -122,8 +114,8 @@ pub(crate) struct Governor {
     beside: f64,
     beside_s: f64,
     put_aside: f64,
-    /// What they took when they were last charged, ns a second.
-    beside_before: f64,
+    /// What they took the last two times they were charged, ns a second.
+    beside_before: [f64; 2],
     /// Up to when what others took is paid.
     charged_ns: u64,
     /// What was charged since and not counted yet, ns.
@@ -167,7 +159,7 @@ impl Governor {
             beside: 0.0,
             beside_s: 0.0,
             put_aside: 0.0,
-            beside_before: 0.0,
+            beside_before: [0.0; 2],
             charged_ns: 0,
             uncounted: 0.0,
             deficit: 0.0,
@@ -240,7 +232,9 @@ impl Governor {
             if self.charged_ns > 0 && seconds > 0.0 {
                 self.beside_s = (self.beside_s + seconds).min(BESIDE_S.max(seconds));
                 let rate = whole / seconds;
-                let lasting = rate.min(core::mem::replace(&mut self.beside_before, rate));
+                let [last, first] = self.beside_before;
+                self.beside_before = [rate, last];
+                let lasting = rate.min(last).max(rate.max(last).min(first));
                 self.beside += (lasting - self.beside) * seconds / self.beside_s;
             }
             // Of two at one moment the second one counts with the next.

@@ -96,11 +96,20 @@ const MOST_RANGES: usize = 64;
 
 impl<O> Timed<O> {
     fn timed<T>(&mut self, what: fn(&mut Spent) -> &mut Duration, call: impl FnOnce(&mut O) -> T) -> T {
-        // What the thread's own clock says takes a system call, and on a busy virtual machine all of them together took a thirtieth of
-        // the ceiling: [`Spent::scaled`] takes off what passed meanwhile.
+        let start = clock::of_this_thread();
+        let result = call(&mut self.inner);
+        *what(&mut self.spent) += clock::of_this_thread().saturating_sub(start);
+        result
+    }
+}
+
+impl<O: BlockOperations> Timed<O> {
+    /// A look, by the time that passed: it sleeps for nothing, and what the thread's own clock says takes a system call, of which those
+    /// for looks were a fiftieth of all cost. [`Spent::within`] bounds what passed while the thread was not on a processor.
+    fn timed_look<T>(&mut self, call: impl FnOnce(&mut O) -> T) -> T {
         let start = monotonic_ns();
         let result = call(&mut self.inner);
-        *what(&mut self.spent) += Duration::from_nanos(monotonic_ns().saturating_sub(start));
+        self.spent.checking += Duration::from_nanos(monotonic_ns().saturating_sub(start));
         result
     }
 }
@@ -134,11 +143,11 @@ impl<O: Operations> Operations for Timed<O> {
 
 impl<O: BlockOperations> BlockOperations for Timed<O> {
     fn survey(&mut self, target: TargetId, blocks: &mut Vec<u64>) -> bool {
-        self.timed(|spent| &mut spent.checking, |inner| inner.survey(target, blocks))
+        self.timed_look(|inner| inner.survey(target, blocks))
     }
 
     fn look(&mut self, target: TargetId, blocks: &mut [BlockLook]) -> bool {
-        self.timed(|spent| &mut spent.checking, |inner| inner.look(target, blocks))
+        self.timed_look(|inner| inner.look(target, blocks))
     }
 
     fn clear(&mut self, target: TargetId, ranges: &mut [RangeClear]) {
@@ -255,7 +264,7 @@ impl<O: LiveOperations, S: SamplerOf<O>> MonitorSource<O, S> {
 
     fn run_tick(&mut self, now_ns: u64, concludes: bool, sink: &mut dyn FnMut(&Snapshot)) -> u64 {
         let before = *self.monitor.tally();
-        let (start, began_ns) = (clock::of_this_thread(), monotonic_ns());
+        let start = clock::of_this_thread();
         let ops = self.monitor.ops();
         ops.spent = Spent::default();
         ops.tick_ns = now_ns;
@@ -265,11 +274,9 @@ impl<O: LiveOperations, S: SamplerOf<O>> MonitorSource<O, S> {
         // Acting is paid for by the schemes' own quotas.
         let acted = self.schemes.as_ref().map_or(Duration::ZERO, |engine| lock(engine).take_cpu());
         self.governor.leave_out(acted);
-        let whole = clock::of_this_thread().saturating_sub(start);
-        let passed = Duration::from_nanos(monotonic_ns().saturating_sub(began_ns));
+        let whole = clock::of_this_thread().saturating_sub(start).saturating_sub(acted);
         let after = *self.monitor.tally();
-        let parts = self.monitor.ops().spent.scaled(whole, passed);
-        self.governor.learn(&before, &after, &Spent { whole: whole.saturating_sub(acted), ..parts });
+        self.governor.learn(&before, &after, &self.monitor.ops().spent.within(whole));
         due
     }
 }

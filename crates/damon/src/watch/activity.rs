@@ -106,6 +106,7 @@ impl Watched {
     fn credit_rest(&mut self, rest: u64, length: u64, until: Moment, tuning: &Tuning) {
         let (rest, length) = (rest as f32 / 1000.0, length as f32 / 1000.0);
         let mut changed = false;
+        self.blocks.iter_mut().for_each(super::target::Block::rouse);
         for cell in self.blocks.iter_mut().flat_map(super::target::Block::used) {
             let before = cell.evidence;
             match &mut cell.state {
@@ -136,6 +137,7 @@ impl Watched {
 
     /// What was cleared since it was `still` could not be accessed before it ran again, which was later than `at`.
     fn begin_windows_at(&mut self, at: u64, still: u64) {
+        self.blocks.iter_mut().for_each(super::target::Block::rouse);
         for cell in self.blocks.iter_mut().flat_map(super::target::Block::used) {
             if let State::Watching { since, .. } = &mut cell.state
                 && *since >= still

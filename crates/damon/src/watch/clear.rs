@@ -148,6 +148,7 @@ impl Watched {
             if look.mapped != if block.huge { Mapped::Huge } else { Mapped::Table } {
                 continue;
             }
+            block.rouse();
             block.find_taken(look, now, &mut self.theft, tuning);
             for (i, cell) in block.used().iter_mut().enumerate() {
                 cell.find_strays(look.present.0[i], look.young.0[i] & cell.present);
@@ -220,6 +221,7 @@ impl Watched {
             if look.mapped != expected {
                 continue;
             }
+            block.rouse();
             let (addr, block_looked) = (block.addr, block.looked);
             block.left_at = step.now;
             for (i, cell) in block.used().iter_mut().enumerate() {

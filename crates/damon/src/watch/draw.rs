@@ -261,7 +261,7 @@ fn add(part: &Part<'_>, stretch: &mut Stretch, joined: &mut Joined) {
             stretch.seen += part.cells;
         }
     }
-    stretch.own += if part.shared || part.absent { 0 } else { part.cells };
+    stretch.own += if part.shared || part.absent || part.unlooked { 0 } else { part.cells };
     stretch.blind += if part.blind { part.cells } else { 0 };
 }
 

@@ -16,12 +16,13 @@
 //! Cells of one rate that lie beside each other are *stretches*, found by the most likely division of the address space
 //! ([`segment`]), in which a cell whose pages are accessed each for itself has more weight ([`shown`]); the border is where the
 //! cells' pages say it is ([`draw`]), and what is hot may be less than a cell. What appeared counts as accessed for a second and is
-//! unknown from then on, until it was cleared. Regions are stretches, cut where they are larger than the monitor allows. Nothing is drawn anew of a target that
+//! unknown from then on, until it was cleared. What was not looked at yet is unknown too: a survey tells where page tables are, not what
+//! is in them. Regions are stretches, cut where they are larger than the monitor allows. Nothing is drawn anew of a target that
 //! showed nothing new, and seldom where rates only shift a little.
 //!
 //! # What is cleared
 //! Every aggregation ([`plan`]): *checks* of what is hot, a few pages of each stretch by turns, so that none is believed hot
-//! for long when it is not any more. What a check shows is taken to be so of its whole stretch, but for silence: a stretch of which more
+//! for long when it is not any more; of several targets all those of one go first, as each takes a call of its own. What a check shows is taken to be so of its whole stretch, but for silence: a stretch of which more
 //! than a few times what was checked fell silent is unknown until it is seen, since a tenth of it may be in use, and idle memory is
 //! what schemes take away. When checks disagree with
 //! what was believed, all of the stretch is to be observed anew; when those of one part of it disagree with those of another, it
@@ -36,9 +37,11 @@
 //! Looks and clears share wake-ups, which cost as much as a hundred looks: one for the checks, at a random moment of the
 //! aggregation lest a program of the same rhythm be met at the same point each time; then after 1, 2, 4, 8 ... intervals as
 //! windows end; and one at the aggregation's end, when as much of all that is watched is looked at as may be, by turns.
-//! However many targets there are, none costs anything but in its turn. One that does not run accesses nothing: it is asked
-//! now and then whether it ran, and until it did, its memory is idle without a look or a clear ([`activity`]). Of many targets
-//! those that run most come first ([`turns`]), and to see something of each comes before all of any.
+//! Of most blocks a look tells nothing new: all that is there is watched and was idle for long, and still is. That is kept for the
+//! block as a whole, so that its cells need not be read. However many targets there are, none costs anything but in its turn. One
+//! that does not run accesses nothing: it is asked now and then whether it ran, and until it did, its memory is idle without a look
+//! or a clear ([`activity`]). Of many targets those that run most come first ([`turns`]), and to see something of each comes before
+//! all of any.
 //!
 //! # Who else clears
 //! Bits that were left set and are found clear were taken by others. How often that happens is estimated, and rates allow for the
@@ -93,12 +96,13 @@ pub struct Watch {
     sweeps: bool,
     targets: Vec<Watched>,
     index: BTreeMap<TargetId, usize>,
-    /// Whose turn it is: to be looked at, that of the busiest, that of those that grow, to be cleared where it is forgotten, and where it was never seen.
+    /// Whose turn it is: to be looked at, that of the busiest, that of those that grow, to be cleared where it is forgotten, and where it was never seen, in part or at all.
     look_turn: usize,
     busy_turn: usize,
     front_turn: usize,
     forgotten_turn: usize,
     again_turn: usize,
+    unheard_turn: usize,
     /// Aggregations since what can wait was last cleared.
     waited: usize,
     /// Aggregations for which most of many targets have waited to be seen.

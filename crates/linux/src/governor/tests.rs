@@ -163,6 +163,17 @@ fn what_observers_spend_once_is_not_put_aside_for_the_next_seconds() {
     assert!(5 * with > 4 * without, "{with} ticks, {without} without it");
 }
 
+/// What comes every other second lasts, too.
+#[test]
+fn what_observers_spend_by_turns_is_put_aside_for() {
+    let (mut governor, mut now, mut cpu) = governor();
+    for second in 0..40 {
+        run(&mut governor, 1, &mut now, &mut cpu, Duration::from_micros(60));
+        governor.charge(Duration::from_millis(if second % 2 == 0 { 6 } else { 0 }));
+    }
+    assert!((2e6..4e6).contains(&governor.beside), "{} ns a second", governor.beside);
+}
+
 #[test]
 fn of_many_targets_looks_that_are_due_come_in_time_and_the_ceiling_holds() {
     let attrs = Attrs::default();

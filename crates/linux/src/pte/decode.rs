@@ -22,8 +22,8 @@ const DIRTY_SHIFT: u32 = bit::DIRTY.trailing_zeros();
 /// and which may be there by fault-around: clean ones, since what a fault maps to be written is dirty, but for zero pages, of which
 /// each has a fault of its own.
 ///
-/// It is done once a block and look, which made it a twenty-fifth of all cost: so with the widest vectors that every processor of the
-/// last ten years has, where there are any.
+/// It is done once a block and look, which made it a twenty-fifth of all cost: so with the vectors that most processors have by now,
+/// where there are any.
 pub fn pages(table: &Table) -> Bits {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx2") {
