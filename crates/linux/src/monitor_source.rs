@@ -104,8 +104,8 @@ impl<O> Timed<O> {
 }
 
 impl<O: BlockOperations> Timed<O> {
-    /// A look, by the time that passed: it sleeps for nothing, and what the thread's own clock says takes a system call, of which those
-    /// for looks were a fiftieth of all cost. [`Spent::within`] bounds what passed while the thread was not on a processor.
+    /// A look, by the time that passed: it sleeps for nothing, and what the thread's own clock says takes a system call: all of
+    /// those together were 3 % of all cost, by a profile. [`Spent::within`] bounds what passed while the thread was not on a processor.
     fn timed_look<T>(&mut self, call: impl FnOnce(&mut O) -> T) -> T {
         let start = monotonic_ns();
         let result = call(&mut self.inner);

@@ -92,7 +92,7 @@ impl Block {
         }
     }
 
-    /// Finds out whether it is calm, after a look.
+    /// Finds out whether it is calm, after a look that roused it.
     fn calm_down(&mut self, longest: u64, tuning: &Tuning) {
         let is_calm = |cell: &Cell| match cell.state {
             State::Absent => true,
@@ -108,11 +108,13 @@ impl Block {
             }
             State::Unseen | State::Lit | State::Blind(_) => false,
         };
-        let all = !self.huge && self.cells.iter().all(is_calm);
+        if self.huge || !self.cells.iter().all(is_calm) {
+            return;
+        }
         let due = |cell: &Cell| if let State::Watching { due, .. } = cell.state { due } else { 0 };
         let due = self.cells.iter().map(due).max().unwrap_or(0);
         let present = Pages(self.cells.map(|cell| cell.present));
-        self.calm = all.then_some(Calm { present, ended: None, due, longest });
+        self.calm = Some(Calm { present, ended: None, due, longest });
     }
 
     /// The cells that stand for something, with their first address and size.
