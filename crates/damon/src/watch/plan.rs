@@ -108,11 +108,18 @@ impl Watch {
         self.unchecked += 1;
         let is_rich = available >= tuning.rich.saturating_mul(budget.max(tuning.batch / 2));
         let has_wake_ups = !crowded && (self.wake_credit + 1 >= needed || is_rich);
-        let is_due = self.unchecked >= tuning.soon;
+        // Each target has its turn within that time; in a crowd others are to be found first.
+        let is_hot = |t: &&Watched| t.is_hot && !t.activity.is_still();
+        let hot = if crowded { 1 } else { self.targets.iter().filter(is_hot).count().max(1) };
+        let is_due = self.unchecked * hot >= tuning.soon;
         if is_due && !crowded {
             for_checks = for_checks.max(1);
         }
-        if (has_wake_ups || is_due) && for_checks > 0 {
+        if !self.checks.is_empty() {
+            // Those of the last plan that there was nothing left for: they are promised, and come before others are chosen.
+            for_checks = self.put_off_checks(step).min(spend);
+            self.checking = true;
+        } else if (has_wake_ups || is_due) && for_checks > 0 {
             self.unchecked = 0;
             let of_each = if crowded { 1 } else { tuning.checks_unsettled };
             let (chosen, price) = self.choose_checks(step, for_checks, of_each, waiting, at_once);
@@ -120,7 +127,6 @@ impl Watch {
             self.check_credit = self.check_credit.saturating_sub(100 * for_checks);
             self.checking = chosen > 0;
         } else {
-            self.checks.clear();
             (self.checking, for_checks) = (false, 0);
         }
         let rest = spend.saturating_sub(for_checks);
@@ -211,13 +217,13 @@ impl Watch {
                 });
             }
         }
-        // What waits for long comes first, whatever it is worth: small stretches of one target would never come before those of another
-        // that has a large one.
-        let overdue = tuning.soon as u64 * u64::from(step.attrs.max_nr_accesses());
+        // What would be forgotten soon comes first, whatever it is worth: small stretches of one target would never come before those of
+        // another that has a large one.
+        let running = self.targets.iter().filter(|t| t.runs()).count();
+        let overdue = tuning.for_targets(running).half_life as u64;
         let late = |c: &Candidate| if c.waited >= overdue { c.waited } else { 0 };
         all.sort_unstable_by_key(|c| (core::cmp::Reverse((late(c), c.worth)), c.range.start));
         group_by_target(&mut all);
-        self.checks.clear();
         // Where there are fewer, each stretch has its turn first.
         let (whole, each) = (left, tuning.checks_settled * all.len());
         let mut longest = 0;
@@ -272,6 +278,7 @@ impl Watch {
         let samples = u64::from(step.attrs.max_nr_accesses());
         let latest = if 2 * longest <= samples { samples } else { samples - samples / 3 }.max(1);
         self.checks_at = step.now + if at_once { 0 } else { step.rng.below(latest) };
+        (self.checks_price, self.checks_put_off) = (price, 0);
         if self.checks_at == step.now && !self.checks.is_empty() {
             let chosen = self.checks.len();
             self.make_checks(step);
@@ -280,11 +287,36 @@ impl Watch {
         (self.checks.len(), price)
     }
 
-    /// Clears what was chosen.
+    /// Gives checks that were chosen and not made another moment of the coming aggregation. Returns what they cost.
+    fn put_off_checks<O: BlockOperations>(&mut self, step: &mut Step<'_, O>) -> usize {
+        let price = self.checks_price;
+        let samples = u64::from(step.attrs.max_nr_accesses());
+        if step.allowance.prepares == 0 {
+            // To wake up for them would be in vain.
+            self.checks_at = step.now + samples;
+            return price;
+        }
+        self.checks_put_off += 1;
+        if self.checks_put_off > 1 {
+            // There was enough at this moment, and never at others.
+            self.make_checks(step);
+        } else {
+            self.checks_at = step.now + 1 + step.rng.below(samples.saturating_sub(1).max(1));
+        }
+        price
+    }
+
+    /// Clears what was chosen. What there is nothing left for stays chosen.
     pub(super) fn make_checks<O: BlockOperations>(&mut self, step: &mut Step<'_, O>) {
         let mut checks = core::mem::take(&mut self.checks);
         checks.sort_unstable();
+        let chosen = checks.len();
+        let mut left = Vec::new();
         for group in checks.chunk_by(|a, b| a.0 == b.0) {
+            if step.allowance.prepares == 0 {
+                left.extend_from_slice(group);
+                continue;
+            }
             let Some(target) =
                 group.first().and_then(|(id, _)| self.index.get(id)).and_then(|i| self.targets.get_mut(*i))
             else {
@@ -296,9 +328,6 @@ impl Watch {
                 let is_small = range.size() <= SMALL;
                 let mut half_known = step.rng.below(2) == 0;
                 for _ in same {
-                    if step.allowance.prepares == 0 {
-                        break;
-                    }
                     let can_be = |c: &Cell| !c.shared && matches!(c.state, State::Lit | State::Unseen);
                     // Of a cell of which some pages were accessed, another window or two tell whether those are all that are: by turns
                     // with any other, or in a large stretch no cell would have its second window soon.
@@ -338,7 +367,9 @@ impl Watch {
                 target.clear(step, &cells, &self.tuning);
             }
         }
+        self.checks_price = self.checks_price * left.len() / chosen.max(1);
         checks.clear();
+        checks.append(&mut left);
         self.checks = checks;
     }
 

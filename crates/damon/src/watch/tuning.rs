@@ -235,7 +235,7 @@ table! {
     /// half-life, before what is known of it means little.
     forgotten: u64 = 500, without NEVER, ms 25;
     /// See [`Self::half_life`].
-    half_life_for: usize = 8, variants;
+    half_life_for: usize = 4, variants;
     /// See [`Self::half_life`].
     half_life_most: f32 = 16.0, without 1.0;
     /// For so long a page that appeared counts as accessed, and as unknown from then on unless it was cleared.
