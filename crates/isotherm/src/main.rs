@@ -40,13 +40,15 @@ mod stop;
 mod terminal;
 mod top;
 
-use clap::FromArgMatches;
+use clap::{CommandFactory, FromArgMatches};
 use std::io::Write;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     closed::refuse();
-    let matches = match help::command(terminal::size(std::io::stdout()).0).try_get_matches() {
+    // Help is fitted to the terminal only where there is something to say: it takes as long as all else that comes before the command.
+    let fitted = |_| help::command(terminal::size(std::io::stdout()).0).try_get_matches();
+    let matches = match args::Cli::command().try_get_matches().or_else(fitted) {
         Ok(matches) => matches,
         Err(instead) => return said_instead(instead),
     };

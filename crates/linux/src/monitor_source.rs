@@ -526,7 +526,7 @@ impl LiveOperations for Pte {
 
     fn count_lives(&mut self, everything: bool) -> Option<Lives> {
         // Where it cannot be had, how many there are is unknown, and recorded as that.
-        Lives::start(everything).ok()
+        self.start_lives(everything).ok()
     }
 
     fn add(&mut self, id: TargetId, process: Arc<Process>) -> Result<(), SourceError> {

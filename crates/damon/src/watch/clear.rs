@@ -72,7 +72,18 @@ impl Watched {
             return;
         }
         self.see_left(&indices, &looks, step.now, tuning);
-        for &(at, pages) in cells {
+        // What is accessed still, or again: all at once, as each question costs as much as a clear.
+        let still_young = |(at, pages): &(At, u64)| {
+            let block = self.blocks.get(at.block)?;
+            let base = block.addr + if block.huge { 0 } else { at.cell as u64 * CELL_SIZE };
+            let first = if block.huge { 0 } else { u64::from(pages.trailing_zeros().min(63)) * PAGE_SIZE };
+            let look = indices.binary_search(&at.block).ok().and_then(|position| looks.get(position))?;
+            let is_done = refused(base + first) == Some(Cleared::Done);
+            is_done.then(|| (base, look.present.0[at.cell] & pages & look.young.0[at.cell]))
+        };
+        let asked: Vec<(u64, u64)> = cells.iter().map(|cell| still_young(cell).unwrap_or_default()).collect();
+        let owners = owners_of(step, self.id, &asked);
+        for (&(at, pages), owner) in cells.iter().zip(owners) {
             let Ok(position) = indices.binary_search(&at.block) else { continue };
             let (Some(look), Some(block)) = (looks.get(position), self.blocks.get_mut(at.block)) else {
                 continue;
@@ -110,12 +121,14 @@ impl Watched {
             }
             let present = look.present.0[at.cell] & pages;
             let still = present & look.young.0[at.cell];
-            let seen = if still == 0 { present } else { seen_again(step, self.id, base, present, still) };
+            // All that was accessed anew, if nobody else maps it; otherwise what is clear.
+            let is_own = still == 0 || owner == Ownership::Exclusive;
+            let seen = if is_own { present } else { present & !still };
             // Of a cell of which most cannot be cleared, the rest says nothing.
             let window = if 2 * seen.count_ones() >= present.count_ones() { seen } else { 0 };
             self.dirty |= cell.state == State::Unseen || window == 0;
             if window == 0 {
-                let why = if present == 0 { None } else { Some(owner_of(step, self.id, base, still)) };
+                let why = if present == 0 { None } else { Some(owner) };
                 let tried = if block.huge { BLOCK_SIZE / PAGE_SIZE } else { u64::from(present.count_ones()) };
                 match why {
                     Some(Ownership::Unclearable) => {
@@ -278,41 +291,47 @@ fn clear_of(range: AddrRange) -> RangeClear {
     RangeClear { range, cleared: Cleared::NotDone }
 }
 
-/// Which pages of a range that was cleared are under observation, when some are young (again): all, if nobody else maps
-/// them, since they were accessed anew; otherwise those that are clear.
-fn seen_again<O: BlockOperations>(
+/// Who maps these pages of each of these cells, judged by up to four of them: any that cannot be cleared speaks for all. Of those of
+/// which no pages are asked nothing is found out.
+fn owners_of<O: BlockOperations>(
     step: &mut Step<'_, O>,
     id: TargetId,
-    base: u64,
-    present: u64,
-    still: u64,
-) -> u64 {
-    if owner_of(step, id, base, still) == Ownership::Exclusive { present } else { present & !still }
-}
-
-/// Who maps these pages of a cell, judged by up to four of them: any that cannot be cleared speaks for all.
-fn owner_of<O: BlockOperations>(step: &mut Step<'_, O>, id: TargetId, base: u64, pages: u64) -> Ownership {
-    let mut addrs: Vec<u64> = Vec::with_capacity(4);
-    let mut rest = pages;
-    let skip = (pages.count_ones() / 4).max(1);
-    while rest != 0 {
-        addrs.push(base + u64::from(rest.trailing_zeros()) * PAGE_SIZE);
-        for _ in 0..skip {
-            rest &= rest.wrapping_sub(1);
+    asked: &[(u64, u64)],
+) -> Vec<Ownership> {
+    let mut addrs: Vec<u64> = Vec::new();
+    let mut counts: Vec<usize> = Vec::with_capacity(asked.len());
+    for &(base, pages) in asked {
+        let before = addrs.len();
+        let mut rest = pages;
+        let skip = (pages.count_ones() / 4).max(1);
+        while rest != 0 {
+            addrs.push(base + u64::from(rest.trailing_zeros()) * PAGE_SIZE);
+            for _ in 0..skip {
+                rest &= rest.wrapping_sub(1);
+            }
         }
+        counts.push(addrs.len() - before);
     }
     let mut found = Vec::new();
-    step.ops.ownership(id, &addrs, &mut found);
-    let any = |what: Ownership| found.contains(&what);
-    if any(Ownership::Shared) {
-        Ownership::Shared
-    } else if any(Ownership::Unclearable) {
-        Ownership::Unclearable
-    } else if any(Ownership::Exclusive) {
-        Ownership::Exclusive
-    } else {
-        Ownership::Unknown
+    if !addrs.is_empty() {
+        step.ops.ownership(id, &addrs, &mut found);
     }
+    let mut found = found.as_slice();
+    let judge = |count: usize| {
+        let (of, others) = found.split_at(count.min(found.len()));
+        found = others;
+        let any = |what: Ownership| of.contains(&what);
+        if any(Ownership::Shared) {
+            Ownership::Shared
+        } else if any(Ownership::Unclearable) {
+            Ownership::Unclearable
+        } else if any(Ownership::Exclusive) {
+            Ownership::Exclusive
+        } else {
+            Ownership::Unknown
+        }
+    };
+    counts.into_iter().map(judge).collect()
 }
 
 /// All present pages of a cell.

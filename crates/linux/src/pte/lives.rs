@@ -30,6 +30,22 @@ const FIELDS: [(&str, &str); 5] = [
     ("signal_struct", "live"),
 ];
 
+/// Where those fields are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fields([u32; FIELDS.len()]);
+
+impl Fields {
+    /// As `kernel` has them, which knows the two structs.
+    pub(super) fn of(kernel: &Types) -> Result<Self, WalkError> {
+        let mut found = [0; FIELDS.len()];
+        for (at, (of, field)) in found.iter_mut().zip(FIELDS) {
+            let missing = || WalkError::Object(format!("no field {field} in its struct {of}"));
+            *at = kernel.offset(of, field).ok_or_else(missing)?;
+        }
+        Ok(Self(found))
+    }
+}
+
 /// `struct shared` of the programs, which run at any time: all of it is atomic.
 #[repr(C)]
 struct Shared {
@@ -88,18 +104,20 @@ impl Lives {
     /// # Errors
     /// See [`WalkError`].
     pub fn start(everything: bool) -> Result<Self, WalkError> {
+        let kernel = Types::of_kernel(&["task_struct", "signal_struct"])?;
+        Self::start_with(Fields::of(&kernel)?, everything)
+    }
+
+    /// The same, where the kernel's types are known already.
+    pub(super) fn start_with(fields: Fields, everything: bool) -> Result<Self, WalkError> {
         let refused = |what, source: io::Error| WalkError::Refused { what, source, log: String::new() };
         let namespace =
             std::fs::read_link("/proc/self/ns/pid").map_err(|e| refused("a look at namespaces", e))?;
         if namespace.as_os_str() != INITIAL_NAMESPACE {
             return Err(WalkError::Object("processes have other numbers in this pid namespace".to_owned()));
         }
-        let kernel = Types::of_kernel(&["task_struct", "signal_struct"])?;
         let shared: SharedArray<Shared> = SharedArray::new()?;
-        for (offset, (of, field)) in shared.get().offset.iter().zip(FIELDS) {
-            let found = kernel.offset(of, field);
-            let found =
-                found.ok_or_else(|| WalkError::Object(format!("no field {field} in its struct {of}")))?;
+        for (offset, found) in shared.get().offset.iter().zip(fields.0) {
             offset.store(found, Ordering::Relaxed);
         }
         shared.get().everything.store(u64::from(everything), Ordering::Relaxed);

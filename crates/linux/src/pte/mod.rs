@@ -97,6 +97,8 @@ pub struct Pte {
     sightings: Option<Sightings>,
     /// Targets whose ranges were set since they were last asked for.
     changed: BTreeSet<TargetId>,
+    /// What counting the processes that targets start takes to know of the kernel's types: reading those takes a millisecond.
+    lives: Option<lives::Fields>,
     /// Whether MADV_COLD leaves a fully covered, page-mapped large folio whole.
     keeps_large: bool,
     execed: Vec<TargetId>,
@@ -122,6 +124,8 @@ impl Pte {
         let mut walker = Walker::load(&kernel)?;
         let frames = Frames::open(&mut walker, &kernel);
         Ok(Self {
+            // What cannot be had is missed when it is asked for.
+            lives: lives::Fields::of(&kernel).ok(),
             frames,
             walker,
             targets: HashMap::new(),
@@ -137,6 +141,17 @@ impl Pte {
             nr_listed: 0,
             error: None,
         })
+    }
+
+    /// Begins to count the processes that targets start. See [`Lives::start`].
+    ///
+    /// # Errors
+    /// See [`WalkError`].
+    pub fn start_lives(&self, everything: bool) -> Result<Lives, WalkError> {
+        match self.lives {
+            Some(fields) => Lives::start_with(fields, everything),
+            None => Lives::start(everything),
+        }
     }
 
     /// From now on, pages that were accessed before a clear ([`isotherm_damon::BlockOperations::clear`]) are told there.
