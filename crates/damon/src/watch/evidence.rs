@@ -194,9 +194,6 @@ impl Evidence {
             self.begin_with(told, length, now, tuning);
             return;
         }
-        if share <= 0.0 {
-            self.bound_from_above(length);
-        }
         self.floor &= whole;
         self.last = now;
         // Looked at too late, it tells nothing but that it is still accessed.
@@ -233,24 +230,11 @@ impl Evidence {
             return Verdict::Silent;
         }
         if counts {
-            self.bound_from_above(length);
             (self.last, self.floor) = (now, false);
             self.exposure += length;
             self.forget_beyond(tuning);
         }
         Verdict::Expected
-    }
-
-    /// Of a rate of which it was known that it is no less, a window of `length` without a hit tells where it ends: between the two lies
-    /// the rate that makes both likeliest. One access in both together would be far too few: of the longer window all that is known is that
-    /// there was one at least, and memory accessed 20 times a second was told at 5 Hz by what 80 and 40 ms had shown.
-    fn bound_from_above(&mut self, length: f32) {
-        if self.floor && self.hits > 0.0 && length > 0.0 {
-            let long = self.exposure / self.hits;
-            // Where the likelihood (1 - exp(-rate long)) exp(-rate length) is greatest.
-            let rate = ln(1.0 + long / length) / long;
-            self.hits = (rate * (self.exposure + length)).max(self.hits);
-        }
     }
 
     /// Takes in a window over the pages that the one before did not find accessed. The rate is that of all pages of their cell,
