@@ -121,11 +121,11 @@ pub struct Watch {
     /// When the checks of this aggregation are made, and which.
     checks_at: u64,
     checks: Vec<(TargetId, AddrRange)>,
-    /// What those cost, and how often they were put off.
+    /// What those cost, and how often they were given another moment.
     checks_price: usize,
     checks_put_off: u32,
-    /// No target had its turn in the last aggregation, so that checks could be paid for.
-    turns_waited: bool,
+    /// Turns of looks were left out in the last aggregation, so that checks which wait could be paid for.
+    turns_skipped: bool,
     /// When the last plan was made.
     planned_at: u64,
     /// When checks were last made at once, because a pattern had changed.

@@ -16,6 +16,9 @@ use alloc::vec::Vec;
 /// Of a stretch of no more than that, checks are of whole cells until it is known which of their pages are accessed.
 const SMALL: u64 = 4 * CELL_SIZE;
 
+/// Longest that a stretch counts as waiting, in intervals.
+const LONGEST: u64 = 1 << 20;
+
 /// A stretch that may be checked.
 struct Candidate {
     target: TargetId,
@@ -108,15 +111,18 @@ impl Watch {
         self.unchecked += 1;
         let is_rich = available >= tuning.rich.saturating_mul(budget.max(tuning.batch / 2));
         let has_wake_ups = !crowded && (self.wake_credit + 1 >= needed || is_rich);
-        // Each target has its turn within that time; in a crowd others are to be found first.
+        // The sooner the more targets have hot memory, as what is paid for may be of one of them. Of many, wake-ups are dear: up to every
+        // other aggregation; and in a crowd others are to be found first.
         let is_hot = |t: &&Watched| t.is_hot && !t.activity.is_still();
-        let hot = if crowded { 1 } else { self.targets.iter().filter(is_hot).count().max(1) };
-        let is_due = self.unchecked * hot >= tuning.soon;
+        let hot = if crowded { 1 } else { self.targets.iter().filter(is_hot).count() };
+        let most = if count >= tuning.many { tuning.soon / 2 } else { tuning.soon };
+        let is_due = self.unchecked >= tuning.soon.div_ceil(hot.clamp(1, most.max(1)));
         if is_due && !crowded {
             for_checks = for_checks.max(1);
         }
+        self.drop_checks_in_vain();
         if !self.checks.is_empty() {
-            // Those of the last plan that there was nothing left for: they are promised, and come before others are chosen.
+            // Those that there was nothing left for come before others are chosen.
             for_checks = self.put_off_checks(step).min(spend);
             self.checking = true;
         } else if (has_wake_ups || is_due) && for_checks > 0 {
@@ -190,7 +196,7 @@ impl Watch {
             for stretch in target.stretches.iter().filter(|s| s.is_hot(&tuning) && s.own > 0) {
                 let unsettled =
                     stretch.evidence.floor || stretch.suspect || stretch.places.doubtful || is_thin(stretch);
-                let waited = step.now.saturating_sub(stretch.checked).clamp(1, 1 << 20);
+                let waited = step.now.saturating_sub(stretch.checked).clamp(1, LONGEST);
                 let size = 1 << (stretch.resident.max(1).ilog2() / 2);
                 // What may be idle by now is told as hot until it is checked once more.
                 let weight = if stretch.doubted {
@@ -217,10 +223,10 @@ impl Watch {
                 });
             }
         }
-        // What would be forgotten soon comes first, whatever it is worth: small stretches of one target would never come before those of
-        // another that has a large one.
+        // What has faded by half comes first, whatever it is worth: small stretches of one target would never come before those of another
+        // that has a large one.
         let running = self.targets.iter().filter(|t| t.runs()).count();
-        let overdue = tuning.for_targets(running).half_life as u64;
+        let overdue = (tuning.for_targets(running).half_life as u64).min(LONGEST);
         let late = |c: &Candidate| if c.waited >= overdue { c.waited } else { 0 };
         all.sort_unstable_by_key(|c| (core::cmp::Reverse((late(c), c.worth)), c.range.start));
         group_by_target(&mut all);
@@ -287,6 +293,18 @@ impl Watch {
         (self.checks.len(), price)
     }
 
+    /// Leaves out checks of targets that ended, rest or are not hot any more: what they cost would be kept for nothing.
+    fn drop_checks_in_vain(&mut self) {
+        let (index, targets) = (&self.index, &self.targets);
+        let is_of_use = |id: &TargetId| {
+            let target = index.get(id).and_then(|at| targets.get(*at)).filter(|t| t.id == *id);
+            target.is_some_and(|t| t.is_hot && t.runs())
+        };
+        let before = self.checks.len();
+        self.checks.retain(|(id, _)| is_of_use(id));
+        self.checks_price = (self.checks_price * self.checks.len()).div_ceil(before.max(1));
+    }
+
     /// Gives checks that were chosen and not made another moment of the coming aggregation. Returns what they cost.
     fn put_off_checks<O: BlockOperations>(&mut self, step: &mut Step<'_, O>) -> usize {
         let price = self.checks_price;
@@ -306,14 +324,14 @@ impl Watch {
         price
     }
 
-    /// Clears what was chosen. What there is nothing left for stays chosen.
+    /// Clears what was chosen. What there is nothing left for waits.
     pub(super) fn make_checks<O: BlockOperations>(&mut self, step: &mut Step<'_, O>) {
         let mut checks = core::mem::take(&mut self.checks);
         checks.sort_unstable();
         let chosen = checks.len();
         let mut left = Vec::new();
         for group in checks.chunk_by(|a, b| a.0 == b.0) {
-            if step.allowance.prepares == 0 {
+            if step.allowance.prepares == 0 || step.checks_left() == 0 {
                 left.extend_from_slice(group);
                 continue;
             }
@@ -367,7 +385,7 @@ impl Watch {
                 target.clear(step, &cells, &self.tuning);
             }
         }
-        self.checks_price = self.checks_price * left.len() / chosen.max(1);
+        self.checks_price = (self.checks_price * left.len()).div_ceil(chosen.max(1));
         checks.clear();
         checks.append(&mut left);
         self.checks = checks;

@@ -66,12 +66,6 @@ impl Watch {
     /// Looks at what is watched, from where the last turn ended, as far as may be.
     pub(super) fn look_by_turns<O: BlockOperations>(&mut self, step: &mut Step<'_, O>) {
         let count = self.targets.len();
-        // Checks that could not be paid for wait: what turns take in every other aggregation is saved up for them, or where there is little
-        // to spend looks that tell little would take all of it.
-        self.turns_waited = !self.turns_waited && !self.checks.is_empty();
-        if self.turns_waited {
-            return;
-        }
         // Half is left for looks at what is about to be cleared, or a quarter where something is looked at for the first time.
         let mut allowed = (step.checks_left().min(step.allowance.by_turns) / 2)
             .min(step.allowance.checks_per_aggr.max(32))
@@ -109,6 +103,12 @@ impl Watch {
             }
         }
         allowed += half;
+        // Where checks wait for what they cost, every other aggregation goes without: these looks tell less, and where there is little to
+        // spend they would take all of it.
+        self.turns_skipped = !self.turns_skipped && !self.checks.is_empty();
+        if self.turns_skipped {
+            return;
+        }
         for _ in 0..count {
             if allowed == 0 {
                 break;

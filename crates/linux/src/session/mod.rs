@@ -156,6 +156,9 @@ const COST_PERIOD_NS: u64 = 1_000_000_000;
 /// Between two looks who may clear Accessed bits, 0.3 ms for a thousand processes: one that is there for less may be missed. A
 /// guess.
 const SUSPECTS_PERIOD_NS: u64 = 5_000_000_000;
+/// ... and how long after the start for the first time: before observers look through /proc for them by themselves, which takes 1.4 ms for
+/// 150 tasks, when there is most else to do.
+const FIRST_SUSPECTS_NS: u64 = 1_500_000_000;
 /// Between two steps of other work, so that sampling is not late for it.
 const STEP_PERIOD_NS: u64 = 2_000_000;
 /// CPU time for taking in processes before the mappings of those taken in are read, at the start: two or three at a time.
@@ -198,7 +201,7 @@ impl Session {
             cost_at_ns: now,
             cost_cpu: process_cpu().saturating_sub(options.cpu_before),
             cost_counters: Counters::default(),
-            suspects_at: now.saturating_add(SUSPECTS_PERIOD_NS),
+            suspects_at: now.saturating_add(FIRST_SUSPECTS_NS),
         }
     }
 
