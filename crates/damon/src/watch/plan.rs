@@ -112,9 +112,10 @@ impl Watch {
         let is_rich = available >= tuning.rich.saturating_mul(budget.max(tuning.batch / 2));
         let has_wake_ups = !crowded && (self.wake_credit + 1 >= needed || is_rich);
         // The sooner the more targets have hot memory, as what is paid for may be of one of them. Of many, wake-ups are dear: up to every
-        // other aggregation; and in a crowd others are to be found first.
+        // other aggregation, and not where hardly any is hot; in a crowd others are to be found first.
         let is_hot = |t: &&Watched| t.is_hot && !t.activity.is_still();
-        let hot = if crowded { 1 } else { self.targets.iter().filter(is_hot).count() };
+        let hot = self.targets.iter().filter(is_hot).count();
+        let hot = if crowded || hot * tuning.many < count { 1 } else { hot };
         let most = if count >= tuning.many { tuning.soon / 2 } else { tuning.soon };
         let is_due = self.unchecked >= tuning.soon.div_ceil(hot.clamp(1, most.max(1)));
         if is_due && !crowded {
