@@ -234,8 +234,8 @@ table! {
     /// What was accessed and not heard of for so long is cleared again if there is nothing better to do: a quarter of the
     /// half-life, before what is known of it means little.
     forgotten: u64 = 500, without NEVER, ms 25;
-    /// See [`Self::half_life`]. With 8, most of what eight Python workers use was unknown within ten seconds at the usual ceiling, and
-    /// with 4 none of it (`ci/workers.py`).
+    /// See [`Self::half_life`]. With 8, two of eight Python workers were unknown within ten seconds at the usual ceiling, with 4 none:
+    /// one and two runs.
     half_life_for: usize = 4, variants;
     /// See [`Self::half_life`].
     half_life_most: f32 = 16.0, without 1.0;
