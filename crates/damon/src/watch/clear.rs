@@ -291,7 +291,7 @@ fn clear_of(range: AddrRange) -> RangeClear {
     RangeClear { range, cleared: Cleared::NotDone }
 }
 
-/// Who maps these pages of each of these cells, judged by up to four of them: any that cannot be cleared speaks for all. Of those of
+/// Who maps these pages of each of these cells, judged by up to seven of them: any that cannot be cleared speaks for all. Of those of
 /// which no pages are asked nothing is found out.
 fn owners_of<O: BlockOperations>(
     step: &mut Step<'_, O>,

@@ -88,7 +88,7 @@ fn what_each_has_in_use_is_found_before_what_all_share() {
 }
 
 /// Of eight interpreters each has 4 MiB in use, and a dozen small places. Where checks that were chosen and could not be paid for were
-/// lost, 6 to 12 % of the 4 MiB was unknown with four of twelve seeds and ceilings.
+/// lost, 6 to 12 % of the 4 MiB was unknown in five of these twelve.
 #[test]
 fn what_several_workers_use_stays_known() {
     for (share, least) in [(0.01, 0.98), (0.006, 0.93), (0.004, 0.86)] {
