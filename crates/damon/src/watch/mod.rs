@@ -42,9 +42,9 @@
 //! that does not run accesses nothing: it is asked now and then whether it ran, and until it did, its memory is idle without a look
 //! or a clear ([`activity`]). Of many targets those that run most come first ([`turns`]), and to see something of each comes before
 //! all of any.
-//!
 //! Checks that could not be paid for then wait, and come before others are chosen: they get another random moment of the next aggregation,
 //! and if that was missed too they come at its end. Meanwhile every other turn of looks is left out.
+//!
 //! # Who else clears
 //! Bits that were left set and are found clear were taken by others. How often that happens is estimated, and rates allow for the
 //! accesses that it hides ([`theft`]).
