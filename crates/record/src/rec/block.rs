@@ -6,7 +6,7 @@ use isotherm_damon::{AddrRange, RegionSnapshot, Snapshot};
 
 pub(crate) const MAGIC: [u8; 8] = *b"\x89ITH\r\n\x1a\n";
 const MAJOR: u16 = 1;
-const MINOR: u16 = 3;
+const MINOR: u16 = 4;
 pub(super) const PREAMBLE_LEN: usize = 16;
 
 pub(super) const SYNC: [u8; 4] = *b"\xf1BLK";

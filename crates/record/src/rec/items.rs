@@ -1,4 +1,4 @@
-//! The items other than snapshots, as they stand in the `meta` column: a kind, a length, JSON.
+//! The items other than snapshots, as they stand in the `meta` column: a kind, a length, JSON; mappings packed behind it.
 
 use super::decode::Step;
 use super::mappings::{Change, Form, Known, Left, Whole};
@@ -16,6 +16,9 @@ const END: u64 = 7;
 const MAPPINGS_CHANGE: u64 = 8;
 /// Since 1.2; 9 are snapshots.
 const ACTION: u64 = 10;
+/// Since 1.4.
+const PACKED: u64 = 11;
+const PACKED_CHANGE: u64 = 12;
 
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -26,12 +29,17 @@ struct AttrsAt {
 
 /// Appends an item that is not a snapshot (a snapshot appends nothing).
 pub(super) fn encode(meta: &mut Vec<u8>, item: &Item, known: &mut Known) -> serde_json::Result<()> {
-    if !matches!(item, Item::Snapshot(_)) {
-        let (kind, json) = text(item, known)?;
-        put(meta, kind);
-        put(meta, json.len() as u64);
-        meta.extend_from_slice(&json);
-    }
+    let (kind, bytes) = match item {
+        Item::Snapshot(_) => return Ok(()),
+        Item::Mappings(v) => match known.form(v) {
+            Form::Whole(whole) => (PACKED, whole.pack()?),
+            Form::Change(change) => (PACKED_CHANGE, change.pack()?),
+        },
+        _ => text(item, known)?,
+    };
+    put(meta, kind);
+    put(meta, bytes.len() as u64);
+    meta.extend_from_slice(&bytes);
     Ok(())
 }
 
@@ -92,6 +100,8 @@ fn text(item: &Item, known: &mut Known) -> serde_json::Result<(u64, Vec<u8>)> {
 /// Reads an item back.
 pub(super) fn decode(kind: u64, json: &[u8], known: &mut Known) -> Step {
     let mappings = match kind {
+        PACKED => known.whole_of(json),
+        PACKED_CHANGE => known.change_of(json),
         MAPPINGS => serde_json::from_slice::<Whole>(json).ok().map(|whole| known.whole(whole)),
         MAPPINGS_CHANGE => serde_json::from_slice::<Change>(json).ok().map(|change| known.change(change)),
         _ => {
@@ -103,7 +113,7 @@ pub(super) fn decode(kind: u64, json: &[u8], known: &mut Known) -> Step {
         Some(Ok(mappings)) => Step::Other(Box::new(Item::Mappings(mappings))),
         Some(Err(Left::TooMany(none))) => Step::Crowded(none.map(|none| Box::new(Item::Mappings(none)))),
         Some(Err(Left::Orphan)) => Step::Orphan,
-        None if kind == MAPPINGS_CHANGE => Step::Orphan,
+        None if matches!(kind, MAPPINGS_CHANGE | PACKED_CHANGE) => Step::Orphan,
         None => Step::Unknown,
     }
 }

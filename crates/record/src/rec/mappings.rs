@@ -10,6 +10,8 @@
 //! counted. A target of which none was read has an empty list then that says that there is more, so that no report takes what it
 //! has for all that its addresses could hold.
 
+use super::packed;
+use super::varint::{Cursor, put};
 use crate::{Mapping, Mappings};
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
@@ -48,6 +50,43 @@ pub(super) struct WholeOf<'a> {
     mappings: &'a Mappings,
 }
 
+/// What is said of a list beside its mappings.
+#[derive(Debug, Serialize)]
+struct Head {
+    serial: u64,
+    target: u64,
+    time_ns: u64,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    partial: bool,
+}
+
+impl WholeOf<'_> {
+    /// With its mappings packed.
+    pub(super) fn pack(&self) -> serde_json::Result<Vec<u8>> {
+        let &Mappings { target, time_ns, partial, ref maps } = self.mappings;
+        packed(&Head { serial: self.serial, target, time_ns, partial }, maps)
+    }
+}
+
+/// `length JSON list`.
+fn packed(head: &impl Serialize, maps: &[Mapping]) -> serde_json::Result<Vec<u8>> {
+    let head = serde_json::to_vec(head)?;
+    let mut out = Vec::with_capacity(head.len() + 16 * maps.len());
+    put(&mut out, head.len() as u64);
+    out.extend_from_slice(&head);
+    packed::pack(&mut out, maps);
+    Ok(out)
+}
+
+/// The two parts of it: what the first says, and the list. `None` if it is no such thing.
+fn parts<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Option<(T, &'a [u8])> {
+    let mut cursor = Cursor::new(bytes);
+    let length = usize::try_from(cursor.uint()?).ok()?;
+    let head = serde_json::from_slice(cursor.bytes(length)?).ok()?;
+    let list = cursor.bytes(cursor.len())?;
+    Some((head, list))
+}
+
 /// A target's mappings as they stand in a file: what changed since the item before.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -61,6 +100,7 @@ pub(super) struct Change {
     /// Starts of the mappings that went.
     gone: Vec<u64>,
     /// Mappings that came.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     new: Vec<Mapping>,
     /// The list is not complete.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -182,6 +222,24 @@ impl Known {
         maps
     }
 
+    /// Takes in what was read whole and packed; `None` if it is not that.
+    pub(super) fn whole_of(&mut self, bytes: &[u8]) -> Option<Result<Mappings, Left>> {
+        let (head, list) = parts::<Whole>(bytes)?;
+        if packed::count(list)? > MAX_MAPPINGS as u64 {
+            return Some(Err(self.too_many(head.target, head.time_ns)));
+        }
+        Some(self.whole(Whole { maps: packed::unpack(list)?, ..head }))
+    }
+
+    /// Takes in a change that was packed; `None` if it is not that.
+    pub(super) fn change_of(&mut self, bytes: &[u8]) -> Option<Result<Mappings, Left>> {
+        let (head, list) = parts::<Change>(bytes)?;
+        if packed::count(list)? > MAX_MAPPINGS as u64 {
+            return Some(Err(self.too_many(head.target, head.time_ns)));
+        }
+        Some(self.change(Change { new: packed::unpack(list)?, ..head }))
+    }
+
     /// Takes in what was read whole.
     pub(super) fn whole(&mut self, read: Whole) -> Result<Mappings, Left> {
         let Whole { serial, target, time_ns, maps, partial } = read;
@@ -231,6 +289,12 @@ fn is_sorted(maps: &[Mapping]) -> bool {
 }
 
 impl Change {
+    /// With its new mappings packed.
+    pub(super) fn pack(mut self) -> serde_json::Result<Vec<u8>> {
+        let new = std::mem::take(&mut self.new);
+        packed(&self, &new)
+    }
+
     /// Both must be sorted.
     fn between(serial: u64, old: &Mappings, new: &Mappings) -> Self {
         let (mut gone, mut came) = (Vec::new(), Vec::new());
@@ -279,7 +343,8 @@ mod tests {
                 0..20,
             ),
         ) {
-            let (mut writer, mut reader) = (Known::default(), Known::default());
+            let (mut writer, mut reader, mut packed_reader) =
+                (Known::default(), Known::default(), Known::default());
             let mut time_ns = 0;
             for (target, seconds, maps, sorted) in steps {
                 time_ns += seconds * 1_000_000_000;
@@ -298,8 +363,17 @@ mod tests {
                 }
                 let mappings = Mappings { target, time_ns, maps: maps.into(), partial: seconds % 3 == 0 };
                 let read = match writer.form(&mappings) {
-                    Form::Whole(whole) => reader.whole(read_back(&whole)),
-                    Form::Change(change) => reader.change(change),
+                    Form::Whole(whole) => {
+                        let packed = packed_reader.whole_of(&whole.pack().unwrap());
+                        prop_assert_eq!(packed, Some(Ok(mappings.clone())));
+                        reader.whole(read_back(&whole))
+                    }
+                    Form::Change(change) => {
+                        let text = serde_json::to_string(&change).unwrap();
+                        let packed = packed_reader.change_of(&change.pack().unwrap());
+                        prop_assert_eq!(packed, Some(Ok(mappings.clone())));
+                        reader.change(serde_json::from_str(&text).unwrap())
+                    }
                 };
                 prop_assert_eq!(read, Ok(mappings));
             }

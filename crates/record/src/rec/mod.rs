@@ -46,8 +46,10 @@
 //! then further columns, each behind its length (`evidence`, since 1.3 `idle`). `meta` holds the items in order:
 //! ```text
 //! item     := 9 length snapshot | kind length JSON      kind 1 header, 2 target, 3 mappings, 4 attrs, 5 cost,
-//!                                                       6 target end, 7 end, 8 change of mappings;
+//!           | kind length packed                        6 target end, 7 end, 8 change of mappings, 10 action;
+//!                                                       packed 11 mappings, 12 change of mappings;
 //!                                                       unknown kinds are skipped
+//! packed   := length JSON list
 //! snapshot := s start_ns - previous end_ns, s end_ns - start_ns, s change of sample_ns,
 //!             s change of max_nr_accesses, nr_targets, target*
 //! ```
@@ -58,14 +60,17 @@
 //! # Versions
 //! | version | differs |
 //! |---|---|
-//! | 1.1 | as above; a forked target's first mappings may be a change of its parent's |
+//! | 1.4 | as above |
+//! | 1.3 | mappings are JSON as a whole (kinds 3 and 8), which is read still |
+//! | 1.2 | no `idle` column |
+//! | 1.1 | no actions; a forked target's first mappings may be a change of its parent's |
 //! | 1.0 | no `evidence` column; snapshots are `0 snapshot`, without a length, and name a target by `s slot - (previous slot + 1), [id], shift, nr_regions`; no target is steady; rates in 1/100 of an access |
 //!
 //! An item's JSON may gain members within a version (`processes` of a cost did): who does not know a member passes over it,
 //! and one that is absent was not recorded.
 //!
-//! This reader reads both. A reader of version 1.0 finds everything but the snapshots in a file of 1.1, and says that it
-//! left parts out which it does not know.
+//! This reader reads them all. A reader of version 1.3 finds no mappings in a file of 1.4, and says that it left parts out; a
+//! reader of version 1.0 finds everything but the snapshots in a file of 1.1.
 //!
 //! # Limits
 //! 2^20 regions and as many targets a snapshot, 64 MiB a payload (either side of compression). They bound what a reader allocates for a file
@@ -78,6 +83,7 @@ mod decode;
 mod items;
 mod mappings;
 mod numbers;
+mod packed;
 mod quantise;
 mod reader;
 mod regions;

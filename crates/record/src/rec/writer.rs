@@ -11,6 +11,7 @@ use crate::{Error, Item, ItemWriter};
 use isotherm_damon::Snapshot;
 use std::io::Write;
 use zstd::bulk::Compressor;
+use zstd::zstd_safe::CParameter;
 
 /// Writes a recording as it comes: a block as soon as it covers a second.
 ///
@@ -45,6 +46,18 @@ pub(super) struct Last {
     pub(super) max_nr_accesses: u32,
 }
 
+/// At level 3, but with smaller tables: they are cleared for each block, and where memory is touched for the first time that may take
+/// longer than to compress what there is.
+fn compressor() -> std::io::Result<Compressor<'static>> {
+    let mut compressor = Compressor::new(3)?;
+    compressor.set_parameter(CParameter::HashLog(TABLES_LOG))?;
+    compressor.set_parameter(CParameter::ChainLog(TABLES_LOG))?;
+    Ok(compressor)
+}
+
+/// Entries of each table, of 4 bytes: 2^15. Recordings of 2 to 129 processes were no smaller with as many as the level has.
+const TABLES_LOG: u32 = 15;
+
 impl<W: Write> Writer<W> {
     /// A writer to `output`, called `file` in error messages. Nothing is written before the first block.
     ///
@@ -52,7 +65,7 @@ impl<W: Write> Writer<W> {
     /// [`Error::Io`] when zstd cannot have its memory.
     pub fn new(output: W, file: impl Into<String>) -> Result<Self, Error> {
         let file = file.into();
-        let compressor = Compressor::new(3).map_err(|e| Error::io("prepare to write", &file, e))?;
+        let compressor = compressor().map_err(|e| Error::io("prepare to write", &file, e))?;
         Ok(Self {
             output,
             file,
