@@ -2,6 +2,7 @@
 
 use crate::clock::{self, monotonic_ns};
 use crate::governor::{Governor, Spent};
+use crate::maps::Numbers;
 use crate::probe::AccessedBitClearers;
 use crate::process::Process;
 use crate::pte::Sightings;
@@ -59,6 +60,11 @@ pub trait LiveOperations: Operations {
 
     /// See [`Source::suspects`].
     fn suspects(&mut self) -> Option<Vec<u32>> {
+        None
+    }
+
+    /// See [`Source::numbers`].
+    fn numbers(&mut self) -> Option<Numbers> {
         None
     }
 
@@ -414,6 +420,10 @@ impl<O: LiveOperations, S: SamplerOf<O>> Source for MonitorSource<O, S> {
         self.monitor.ops().inner.suspects()
     }
 
+    fn numbers(&mut self) -> Option<Numbers> {
+        self.monitor.ops().inner.numbers()
+    }
+
     fn count_lives(&mut self, everything: bool) -> Option<Lives> {
         self.monitor.ops().inner.count_lives(everything)
     }
@@ -522,6 +532,10 @@ impl LiveOperations for Pte {
 
     fn suspects(&mut self) -> Option<Vec<u32>> {
         self.named(&AccessedBitClearers::NAMES)
+    }
+
+    fn numbers(&mut self) -> Option<Numbers> {
+        Self::numbers(self)
     }
 
     fn count_lives(&mut self, everything: bool) -> Option<Lives> {

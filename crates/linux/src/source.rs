@@ -3,6 +3,7 @@
 //! `pte` and `idle` run [`isotherm_damon`]'s monitor over their operations; `refs` and `kernel` have snapshots of
 //! their own making. All of them are driven alike: by one thread that calls [`Source::tick`] when it is due.
 
+use crate::maps::Numbers;
 use crate::process::{Process, ProcessError};
 use crate::pte::Lives;
 use crate::schemes::SharedEngine;
@@ -158,6 +159,11 @@ pub trait Source {
     /// [`AccessedBitClearers::NAMES`](crate::probe::AccessedBitClearers::NAMES), if the backend has a way to find them that is
     /// cheaper than reading `/proc`.
     fn suspects(&mut self) -> Option<Vec<u32>> {
+        None
+    }
+
+    /// A way to read mappings that is cheaper than `/proc`, if the backend has one.
+    fn numbers(&mut self) -> Option<Numbers> {
         None
     }
 

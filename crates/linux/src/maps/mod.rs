@@ -1,18 +1,23 @@
 //! The mappings of a process: what lies where in its address space, under what name.
 //!
-//! A process may have hundreds of thousands of mappings, and the kernel takes about half a microsecond to print each
-//! while it holds the process's mmap_lock for reading. So a list is read in pieces ([`Reader`]), only when something
-//! promises news ([`Maps::is_stale`]), and is handed on by reference ([`MapList`]).
+//! A process may have hundreds of thousands of mappings, and the kernel takes half a microsecond to two to print each,
+//! up to 6.16 holding the process's mmap_lock for reading. So a list is read in pieces ([`Reader`]), only when something
+//! promises news ([`Maps::is_stale`]), as numbers where the kernel lets us (`numbers.rs`), and is handed on by reference
+//! ([`MapList`]).
 
 mod lines;
+mod numbers;
 mod parse;
+mod query;
 mod reader;
 
+pub use numbers::Numbers;
 pub use parse::Perms;
 pub use reader::{Reader, Step, StepLimit};
 
 pub(crate) use lines::for_each_line;
 pub(crate) use parse::{Line, line};
+pub(crate) use query::range_at;
 
 use crate::process::{Process, ProcessError};
 use isotherm_damon::AddrRange;

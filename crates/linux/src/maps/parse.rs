@@ -39,6 +39,11 @@ impl Perms {
         self.0 & Self::SHARED != 0
     }
 
+    /// By what the kernel knows of it: VM_READ, VM_WRITE and VM_EXEC have these places among its flags.
+    pub(super) fn of(flags: u32, shared: bool) -> Self {
+        Self((flags & 7) as u8 | if shared { Self::SHARED } else { 0 })
+    }
+
     /// As the kernel prints them: `rw-p`.
     pub fn as_str(self) -> &'static str {
         TEXTS.get(usize::from(self.0)).copied().unwrap_or_default()

@@ -6,6 +6,7 @@
 //! thousand targets share them, and the names too.
 
 use super::lines::Lines;
+use super::numbers::{Instead, Numbers};
 use super::{Line, MapList, Mapping, MappingKind, Maps, line};
 use crate::clock;
 use crate::process::{Process, ProcessError};
@@ -18,6 +19,12 @@ use std::time::Duration;
 
 /// The kernel gives out a page of text at a time, or a single line where that is longer: room for both.
 const BUFFER: usize = 16 << 10;
+
+/// A mapping that is read as numbers takes as long as so many bytes of text: 0.1 us.
+const BYTES_A_MAPPING: usize = 16;
+
+/// Mappings of a list whose place is kept for the next one: 64 kB.
+const SHORT: usize = 1000;
 
 /// Threads that are asked where the main thread has ended.
 const MOST_THREADS_TRIED: usize = 64;
@@ -51,8 +58,19 @@ pub struct Reader {
     lines: Lines<Vec<u8>>,
     incoming: Incoming,
     file: Option<File>,
+    by_numbers: Option<Progress>,
+    /// The list is printed since names are to be learnt from it.
+    learns: bool,
     pages_mapped: Option<u64>,
     steps: u32,
+}
+
+/// How far a list is read as numbers.
+#[derive(Clone, Copy, Debug, Default)]
+struct Progress {
+    from: u64,
+    mm: u64,
+    listed: usize,
 }
 
 /// The list under construction.
@@ -79,6 +97,8 @@ impl Reader {
             lines: Lines::new(vec![0; BUFFER]),
             incoming: Incoming::default(),
             file: None,
+            by_numbers: None,
+            learns: false,
             pages_mapped: None,
             steps: 0,
         }
@@ -90,6 +110,28 @@ impl Reader {
     /// When it has exited or may not be read.
     pub fn begin(&mut self, process: &Process) -> Result<(), ProcessError> {
         self.abandon();
+        self.begin_to_print(process)
+    }
+
+    /// The same by numbers if they can be had; `is_worth`: if at all, as the list is long or many wait.
+    ///
+    /// # Errors
+    /// As [`Reader::begin`].
+    pub(crate) fn begin_by(
+        &mut self,
+        process: &Process,
+        numbers: &mut Numbers,
+        is_worth: bool,
+    ) -> Result<(), ProcessError> {
+        if !numbers.are_ready(is_worth) {
+            return self.begin(process);
+        }
+        self.abandon();
+        self.by_numbers = Some(Progress::default());
+        process.still_alive()
+    }
+
+    fn begin_to_print(&mut self, process: &Process) -> Result<(), ProcessError> {
         self.pages_mapped = Some(process.pages()?.0);
         let opened = File::open(process.path("maps"));
         process.still_alive()?;
@@ -100,6 +142,7 @@ impl Reader {
     /// Drops what was read of a list.
     pub fn abandon(&mut self) {
         self.file = None;
+        (self.by_numbers, self.learns) = (None, false);
         self.lines.restart();
         self.incoming.restart();
         self.steps = 0;
@@ -116,7 +159,21 @@ impl Reader {
         maps: &mut Maps,
         limit: StepLimit,
     ) -> Result<Step, ProcessError> {
-        let result = self.read_on(process, maps, limit);
+        self.step_by(process, maps, limit, &mut Numbers::default())
+    }
+
+    /// The same of a list that was begun by [`Reader::begin_by`].
+    ///
+    /// # Errors
+    /// As [`Reader::step`].
+    pub(crate) fn step_by(
+        &mut self,
+        process: &Process,
+        maps: &mut Maps,
+        limit: StepLimit,
+        numbers: &mut Numbers,
+    ) -> Result<Step, ProcessError> {
+        let result = self.read_on(process, maps, limit, numbers);
         process.still_alive().inspect_err(|_| self.abandon())?;
         result.map_err(|source| {
             self.abandon();
@@ -151,10 +208,97 @@ impl Reader {
         Some(MapList { mappings, ranges, complete: false, malformed })
     }
 
-    fn read_on(&mut self, process: &Process, maps: &mut Maps, limit: StepLimit) -> io::Result<Step> {
+    fn read_on(
+        &mut self,
+        process: &Process,
+        maps: &mut Maps,
+        limit: StepLimit,
+        numbers: &mut Numbers,
+    ) -> io::Result<Step> {
         let start = clock::of_this_thread();
+        let spent = || clock::of_this_thread().saturating_sub(start);
         self.steps += 1;
         let mut bytes = 0;
+        while self.by_numbers.is_some() && bytes < limit.bytes {
+            if bytes > 0 && spent() >= limit.cpu {
+                break;
+            }
+            let most = ((limit.bytes - bytes) / BYTES_A_MAPPING).max(1);
+            let Some((listed, is_whole)) = self.list(process, maps, most, numbers)? else {
+                // What the numbers do not tell is printed, from its beginning.
+                self.by_numbers = None;
+                self.incoming.restart();
+                self.begin_to_print(process).map_err(io::Error::other)?;
+                break;
+            };
+            bytes += listed * BYTES_A_MAPPING;
+            if is_whole {
+                let changed = self.take(maps);
+                return Ok(Step { bytes, whole: Some(changed) });
+            }
+        }
+        if self.by_numbers.is_some() {
+            return Ok(Step { bytes, whole: None });
+        }
+        let read = self.read_printed(process, maps, limit, bytes);
+        numbers.printed(spent());
+        let Ok(Step { whole: Some(_), .. }) = &read else { return read };
+        if self.learns {
+            numbers.learn(process, &self.incoming.list);
+        }
+        let changed = self.take(maps);
+        read.map(|step| Step { whole: Some(changed), ..step })
+    }
+
+    /// Reads on by numbers, at most so many mappings. Returns how many it were, and whether they are all; `None` if they are to be
+    /// printed instead.
+    fn list(
+        &mut self,
+        process: &Process,
+        maps: &Maps,
+        most: usize,
+        numbers: &mut Numbers,
+    ) -> io::Result<Option<(usize, bool)>> {
+        let Some(mut progress) = self.by_numbers else { return Ok(None) };
+        let incoming = &mut self.incoming;
+        let take = |mapping| incoming.take_mapping(mapping, maps.mappings());
+        let found = match numbers.list(process, &mut self.file, progress.from, most, take)? {
+            Ok(found) => found,
+            Err(instead) => {
+                self.learns = matches!(instead, Instead::Learnt);
+                return Ok(None);
+            }
+        };
+        if progress.mm == 0 {
+            self.pages_mapped = Some(found.pages_mapped);
+            // To grow by and by would touch more memory than to read the list.
+            let more = found.count.saturating_sub(found.listed);
+            self.incoming.list.mappings.reserve_exact(more);
+            self.incoming.list.ranges.reserve_exact(more);
+        } else if progress.mm != found.mm {
+            return Err(io::Error::other("it runs another program by now"));
+        }
+        let is_at_once = progress.mm == 0;
+        (progress.mm, progress.listed) = (found.mm, progress.listed + found.listed);
+        if let Some(next) = found.next {
+            progress.from = next;
+            self.by_numbers = Some(progress);
+            return Ok(Some((found.listed, false)));
+        }
+        // Of a list that is read at once it is known how long it is. One that is read over seconds may have changed meanwhile.
+        let is_whole = progress.listed > 0 && (progress.listed == found.count || !is_at_once);
+        Ok(is_whole.then_some((found.listed, true)))
+    }
+
+    /// Reads on in what is printed; once that is whole, it is still to be taken.
+    fn read_printed(
+        &mut self,
+        process: &Process,
+        maps: &Maps,
+        limit: StepLimit,
+        mut bytes: usize,
+    ) -> io::Result<Step> {
+        let start = clock::of_this_thread();
         while bytes < limit.bytes {
             if bytes > 0 && clock::of_this_thread().saturating_sub(start) >= limit.cpu {
                 break;
@@ -180,8 +324,7 @@ impl Reader {
             if self.steps > 1 && file.read_at(&mut [0], 0)? == 0 {
                 return Err(io::Error::other("it runs another program by now"));
             }
-            let changed = self.take(maps);
-            return Ok(Step { bytes, whole: Some(changed) });
+            return Ok(Step { bytes, whole: Some(true) });
         }
         Ok(Step { bytes, whole: None })
     }
@@ -204,10 +347,22 @@ impl Reader {
         self.take(maps)
     }
 
+    /// Whether the list is read as numbers.
+    pub(crate) fn reads_numbers(&self) -> bool {
+        self.by_numbers.is_some()
+    }
+
     #[cfg(test)]
     pub(super) fn nr_names(&self) -> usize {
         self.incoming.names.len()
     }
+}
+
+/// All of a list in as much memory as it takes; what it had stays there.
+fn moved<T>(list: &mut Vec<T>) -> Vec<T> {
+    let mut moved = Vec::with_capacity(list.len());
+    moved.append(list);
+    moved
 }
 
 fn failed(process: &Process, source: io::Error) -> ProcessError {
@@ -249,7 +404,11 @@ impl Incoming {
         };
         let name = self.intern(line.name);
         let Line { range, perms, offset, device, inode, .. } = line;
-        let mapping = Mapping { range, perms, offset, device, inode, name };
+        self.take_mapping(Mapping { range, perms, offset, device, inode, name }, old);
+    }
+
+    fn take_mapping(&mut self, mapping: Mapping, old: &[Mapping]) {
+        let range = mapping.range;
         self.same &= old.get(self.list.mappings.len()) == Some(&mapping);
         if mapping.kind() != MappingKind::Kernel {
             self.list.ranges.push(range);
@@ -279,11 +438,17 @@ impl Incoming {
     }
 
     fn take(&mut self) -> MapList {
-        let mut list = std::mem::take(&mut self.list);
-        list.mappings.shrink_to_fit();
-        list.ranges.shrink_to_fit();
-        list.complete = true;
-        list
+        let MapList { mappings, ranges, malformed, .. } = &mut self.list;
+        // Most lists are short, and the next one is gathered in the same place: memory that grows is touched several times.
+        let (mappings, ranges) = if mappings.len() <= SHORT {
+            (moved(mappings), moved(ranges))
+        } else {
+            let (mut mappings, mut ranges) = (std::mem::take(mappings), std::mem::take(ranges));
+            mappings.shrink_to_fit();
+            ranges.shrink_to_fit();
+            (mappings, ranges)
+        };
+        MapList { mappings, ranges, complete: true, malformed: *malformed }
     }
 
     /// Names that no mapping bears any more are held by this set alone. Looked at when it has doubled, so that the cost

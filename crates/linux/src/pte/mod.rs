@@ -24,16 +24,19 @@ mod pages;
 mod shared;
 mod sightings;
 mod types;
+mod vmas;
 mod walk;
 
 pub(crate) use inspect::{Inspected, of_pagemap};
 pub use lives::{Lives, Seen};
 pub(crate) use sightings::MOST_SIGHTINGS;
 pub use sightings::Sightings;
+pub(crate) use vmas::{Listed, Vma, VmaLister};
 pub use walk::WalkError;
 
 use crate::clock::boottime_ns;
 use crate::frames::Folio;
+use crate::maps::Numbers;
 use crate::pagemap::PagemapCache;
 use crate::process::Process;
 use crate::source::ListedProcess;
@@ -99,6 +102,8 @@ pub struct Pte {
     changed: BTreeSet<TargetId>,
     /// What counting the processes that targets start takes to know of the kernel's types: reading those takes a millisecond.
     lives: Option<lives::Fields>,
+    /// The same of listing their mappings; `None` where that cannot be had.
+    vmas: Option<vmas::Fields>,
     /// Whether MADV_COLD leaves a fully covered, page-mapped large folio whole.
     keeps_large: bool,
     execed: Vec<TargetId>,
@@ -120,12 +125,13 @@ impl Pte {
     /// # Errors
     /// See [`WalkError`].
     pub fn load() -> Result<Self, WalkError> {
-        let kernel = Types::of_kernel(&[&walk::TYPES[..], &frames::TYPES].concat())?;
+        let kernel = Types::of_kernel(&[&walk::TYPES[..], &frames::TYPES, &vmas::TYPES].concat())?;
         let mut walker = Walker::load(&kernel)?;
         let frames = Frames::open(&mut walker, &kernel);
         Ok(Self {
             // What cannot be had is missed when it is asked for.
             lives: lives::Fields::of(&kernel).ok(),
+            vmas: vmas::Fields::of(&kernel),
             frames,
             walker,
             targets: HashMap::new(),
@@ -152,6 +158,12 @@ impl Pte {
             Some(fields) => Lives::start_with(fields, everything),
             None => Lives::start(everything),
         }
+    }
+
+    /// Mappings as numbers, loaded once that is worth it.
+    pub(crate) fn numbers(&self) -> Option<Numbers> {
+        let fields = self.vmas?;
+        Some(Numbers::by(Box::new(move || VmaLister::load(fields))))
     }
 
     /// From now on, pages that were accessed before a clear ([`isotherm_damon::BlockOperations::clear`]) are told there.

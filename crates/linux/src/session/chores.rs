@@ -4,7 +4,7 @@
 
 use super::{Observed, as_ns};
 use crate::clock::{self, Budget};
-use crate::maps::{MapList, Reader, StepLimit};
+use crate::maps::{MapList, Numbers, Reader, StepLimit};
 use crate::process::ProcessError;
 use crate::source::ListedProcess;
 use isotherm_damon::TargetId;
@@ -18,6 +18,9 @@ pub(super) const STEP: Duration = Duration::from_millis(1);
 
 /// Most of a list of mappings that is read in a step: some 0.5 ms (60,000 mappings took 57 such steps of 0.5 ms).
 const STEP_BYTES: usize = 64 << 10;
+
+/// Lists that wait from which on numbers are worth it before any was printed: that takes longer than the five that loading takes.
+const MANY_LISTS: usize = 12;
 
 /// Share of the overhead budget that taking in processes may take: what is not taken in is not seen. Sampling gets what
 /// is left of the whole.
@@ -132,6 +135,8 @@ pub(super) struct News {
 /// Mappings to read, and whose turn it is.
 #[derive(Debug, Default)]
 pub(super) struct Chores {
+    /// The cheap way to lists.
+    numbers: Numbers,
     /// For lists that take one step, as most do.
     quick: Reader,
     /// Of targets of which no mappings are known, and of those that run and whose mappings changed.
@@ -154,6 +159,11 @@ pub(super) struct Chores {
 }
 
 impl Chores {
+    /// With another way to read mappings than `/proc`, where there is one.
+    pub(super) fn by(numbers: Option<Numbers>) -> Self {
+        Self { numbers: numbers.unwrap_or_default(), ..Self::default() }
+    }
+
     /// Has a target's mappings read.
     pub(super) fn read(&mut self, id: TargetId) {
         if self.queued.insert(id) {
@@ -249,8 +259,9 @@ impl Chores {
     fn quick_step(&mut self, targets: &mut BTreeMap<TargetId, Observed>, id: TargetId, news: &mut Vec<News>) {
         let Some(target) = targets.get_mut(&id).filter(|_| self.queued.contains(&id)) else { return };
         let limit = StepLimit { bytes: STEP_BYTES, cpu: STEP };
-        let read = self.quick.begin(&target.process);
-        match read.and_then(|()| self.quick.step(&target.process, &mut target.maps, limit)) {
+        let (quick, numbers) = (&mut self.quick, &mut self.numbers);
+        let read = quick.begin_by(&target.process, numbers, self.queued.len() >= MANY_LISTS);
+        match read.and_then(|()| quick.step_by(&target.process, &mut target.maps, limit, numbers)) {
             Ok(step) => match step.whole {
                 Some(changed) => {
                     self.queued.remove(&id);
@@ -282,7 +293,8 @@ impl Chores {
             self.long_now = loop {
                 let Some(id) = self.long_waiting.pop_front() else { return };
                 let target = targets.get(&id).filter(|_| self.queued.contains(&id));
-                if target.is_some_and(|target| self.long.begin(&target.process).is_ok()) {
+                let numbers = &mut self.numbers;
+                if target.is_some_and(|target| self.long.begin_by(&target.process, numbers, true).is_ok()) {
                     break Some(id);
                 }
                 self.queued.remove(&id);
@@ -292,7 +304,7 @@ impl Chores {
         let Some(id) = self.long_now else { return };
         let Some(target) = targets.get_mut(&id) else { return self.stop_long() };
         let limit = StepLimit { bytes: STEP_BYTES, cpu };
-        match self.long.step(&target.process, &mut target.maps, limit) {
+        match self.long.step_by(&target.process, &mut target.maps, limit, &mut self.numbers) {
             Ok(step) => match step.whole {
                 Some(changed) => {
                     self.stop_long();
@@ -301,9 +313,11 @@ impl Chores {
                         news.push(News { id, partial: None, for_observers: true });
                     }
                 }
-                // Each time it has doubled, so that copying what is known costs no more than reading it.
+                // Each time it has doubled, so that copying what is known costs no more than reading it; by numbers that takes as long
+                // as copying, and the whole follows soon.
                 None if target.maps.mappings().is_empty()
-                    && self.long.so_far().mappings().len() > 2 * self.told.max(1000) =>
+                    && self.long.so_far().mappings().len()
+                        > self.told.max(1000) * if self.long.reads_numbers() { 8 } else { 2 } =>
                 {
                     self.told = self.long.so_far().mappings().len();
                     let partial = Some(Arc::new(self.long.so_far().clone()));
@@ -408,12 +422,13 @@ impl Chores {
         interval: Duration,
     ) -> bool {
         let Some(target) = targets.get_mut(&id).filter(|t| now_ns >= t.next_look_ns) else { return false };
-        target.next_look_ns =
-            now_ns.saturating_add(until_next_look(now_ns.saturating_sub(target.began_ns), interval));
+        let wait = until_next_look(now_ns.saturating_sub(target.began_ns), interval);
+        target.next_look_ns = now_ns.saturating_add(wait);
         // One that ended is noticed elsewhere.
         let Ok((mapped, resident)) = target.process.pages() else { return false };
         target.resident_pages = resident;
-        target.maps.is_stale(mapped)
+        // Of what is young looks are many, and that nothing changed from one to the next is no wonder.
+        if wait < as_ns(interval) { !target.maps.is_of(mapped) } else { target.maps.is_stale(mapped) }
     }
 }
 

@@ -176,7 +176,6 @@ impl Session {
         source.spent_before(options.cpu_before);
         Self {
             attrs: source.attrs(),
-            source,
             tracker,
             options,
             outlets: Outlets::default(),
@@ -185,7 +184,7 @@ impl Session {
             ending: VecDeque::new(),
             used: BTreeSet::new(),
             next_reused: FIRST_REUSED,
-            chores: Chores::default(),
+            chores: Chores::by(source.numbers()),
             listed: Vec::new(),
             list_at: 0,
             busiest: Vec::new(),
@@ -202,6 +201,7 @@ impl Session {
             cost_cpu: process_cpu().saturating_sub(options.cpu_before),
             cost_counters: Counters::default(),
             suspects_at: now.saturating_add(FIRST_SUSPECTS_NS),
+            source,
         }
     }
 

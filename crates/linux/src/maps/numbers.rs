@@ -1,0 +1,252 @@
+//! Mappings as the kernel keeps them, rather than as it prints them.
+//!
+//! To print the list of a Python, 142 lines, takes the kernel 200 to 400 us, most of it for the paths of files, which are the same
+//! in every other one. Where a BPF program may read its records (`pte/vmas.rs`), the numbers take a tenth of that, and a name is
+//! asked for once: what it was made from (mount, directory entry, inode) tells it from then on. That a directory above was renamed
+//! since is not noticed; that the file itself was, or was deleted, is.
+//!
+//! Loading the program takes as long as printing five such lists, so it waits for that. What it cannot tell is printed: on
+//! kernels before 6.1, where a list changes all the time, and, before 6.11, names that were in no list that was printed since.
+
+use super::query::named_at;
+use super::{MapList, Mapping, Perms};
+use crate::process::Process;
+use crate::pte::{Listed, Vma, VmaLister, WalkError, kernel_is_at_least};
+use isotherm_damon::AddrRange;
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// CPU time of printing from which on the program is loaded, which takes about as long.
+const WORTH_LOADING: Duration = Duration::from_micros(1500);
+
+/// Names that are remembered; when there are more, all are forgotten.
+const MOST_NAMES: usize = 1 << 16;
+
+/// What the printed list calls shared.
+const VM_MAYSHARE: u32 = 0x80;
+
+/// What a mapping is of.
+#[derive(Clone, Debug)]
+struct Of {
+    device: (u32, u32),
+    inode: u64,
+    name: Arc<str>,
+}
+
+/// The way to the numbers.
+#[derive(Default)]
+enum Way {
+    /// There is none.
+    #[default]
+    None,
+    /// Not gone yet; so much was printed instead.
+    Later {
+        load: Loader,
+        printed: Duration,
+    },
+    Ready(VmaLister),
+}
+
+type Loader = Box<dyn FnOnce() -> Result<VmaLister, WalkError> + Send>;
+
+/// A way to read lists of mappings that is cheaper than `/proc`, and names for what is in them.
+#[derive(Default)]
+pub struct Numbers {
+    way: Way,
+    known: HashMap<[u64; 4], Of>,
+    nameless: Arc<str>,
+    heap: Arc<str>,
+    stack: Arc<str>,
+    /// What the printed list ends with: the kernel's gate, which is no VMA of any process.
+    gate: Option<Mapping>,
+    strict_heap: bool,
+    /// Names cannot be asked for.
+    is_mute: bool,
+}
+
+impl std::fmt::Debug for Numbers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let way = match self.way {
+            Way::None => "none",
+            Way::Later { .. } => "later",
+            Way::Ready(_) => "ready",
+        };
+        f.debug_struct("Numbers").field("way", &way).field("known", &self.known.len()).finish_non_exhaustive()
+    }
+}
+
+/// Why a list is printed instead.
+#[derive(Debug)]
+pub(super) enum Instead {
+    /// It cannot be told otherwise.
+    Printed,
+    /// Names are unknown, which are learnt from it.
+    Learnt,
+}
+
+impl Numbers {
+    /// Numbers by what `load` makes once it is worth it.
+    pub(crate) fn by(load: Loader) -> Self {
+        Self { way: Way::Later { load, printed: Duration::ZERO }, ..Self::default() }
+    }
+
+    /// So much CPU time was taken by printing.
+    pub(crate) fn printed(&mut self, cpu: Duration) {
+        if let Way::Later { printed, .. } = &mut self.way {
+            *printed += cpu;
+        }
+    }
+
+    /// Whether lists can be had. Loads what that takes once so much was printed that it is worth it, or if `is_worth` at once.
+    pub(crate) fn are_ready(&mut self, is_worth: bool) -> bool {
+        match &self.way {
+            Way::None => false,
+            Way::Ready(_) => true,
+            Way::Later { printed, .. } if *printed < WORTH_LOADING && !is_worth => false,
+            Way::Later { .. } => {
+                // Where it is refused, lists are printed as before.
+                if let Way::Later { load, .. } = std::mem::take(&mut self.way)
+                    && let Ok(lister) = load()
+                {
+                    self.get_ready(lister);
+                    return true;
+                }
+                false
+            }
+        }
+    }
+
+    fn get_ready(&mut self, lister: VmaLister) {
+        self.way = Way::Ready(lister);
+        (self.nameless, self.heap, self.stack) = ("".into(), "[heap]".into(), "[stack]".into());
+        self.strict_heap = kernel_is_at_least(6, 6);
+        let own = Process::open(rustix::process::getpid()).ok();
+        let mut maps = super::Maps::new();
+        if own.is_some_and(|own| maps.read(&own).is_ok()) {
+            // Past all that a process can map.
+            self.gate = maps.mappings().last().filter(|last| last.range.start >> 63 != 0).cloned();
+        }
+    }
+
+    /// Lists mappings of a process from `from` on, as many as `most` at most, into `take`. Returns what else was found.
+    pub(super) fn list(
+        &mut self,
+        process: &Process,
+        file: &mut Option<File>,
+        from: u64,
+        most: usize,
+        mut take: impl FnMut(Mapping),
+    ) -> io::Result<Result<Found, Instead>> {
+        let Self { way: Way::Ready(lister), known, nameless, heap, stack, gate, strict_heap, is_mute } = self
+        else {
+            return Ok(Err(Instead::Printed));
+        };
+        let Some(listed) = lister.list(process.pidfd(), from, most)? else {
+            return Ok(Err(Instead::Printed));
+        };
+        if known.len() > MOST_NAMES {
+            known.clear();
+        }
+        let mut last: Option<([u64; 4], Of)> = None;
+        for vma in listed.vmas {
+            let range = AddrRange::new(vma.start, vma.end);
+            let of = match last.as_ref().filter(|(made_from, _)| *made_from == vma.made_from) {
+                _ if vma.is_named() => None,
+                Some((_, of)) => Some(of.clone()),
+                None if vma.made_from == [0; 4] => {
+                    let name = match () {
+                        () if is_heap(vma, &listed, *strict_heap) => &*heap,
+                        () if vma.start <= listed.stack && vma.end >= listed.stack => &*stack,
+                        () => &*nameless,
+                    };
+                    Some(Of { device: (0, 0), inode: 0, name: Arc::clone(name) })
+                }
+                None => known.get(&vma.made_from).cloned(),
+            };
+            let of = match of {
+                Some(of) => of,
+                None if *is_mute => return Ok(Err(Instead::Learnt)),
+                None => match ask(process, file, range) {
+                    Ok(Some(of)) => of,
+                    Err(error) if error.raw_os_error() == Some(libc::ENOTTY) => {
+                        *is_mute = true;
+                        return Ok(Err(Instead::Learnt));
+                    }
+                    Ok(None) | Err(_) => return Ok(Err(Instead::Printed)),
+                },
+            };
+            if vma.made_from != [0; 4] && !vma.is_named() {
+                if last.as_ref().is_none_or(|(made_from, _)| *made_from != vma.made_from) {
+                    known.entry(vma.made_from).or_insert_with(|| of.clone());
+                }
+                last = Some((vma.made_from, of.clone()));
+            }
+            let Of { device, inode, name } = of;
+            let offset = if vma.has_file() { vma.pgoff << 12 } else { 0 };
+            let perms = Perms::of(vma.flags, vma.flags & VM_MAYSHARE != 0);
+            take(Mapping { range, perms, offset, device, inode, name });
+        }
+        let is_of_64_bits = listed.vmas.last().is_some_and(|last| last.end > 1 << 32);
+        if listed.next.is_none() && is_of_64_bits {
+            gate.iter().cloned().for_each(&mut take);
+        }
+        let Listed { next, mm, count, pages_mapped, .. } = listed;
+        Ok(Ok(Found { next, mm, count: count as usize, listed: listed.vmas.len(), pages_mapped }))
+    }
+
+    /// Learns names from a list that was just printed.
+    pub(super) fn learn(&mut self, process: &Process, list: &MapList) {
+        let Self { way: Way::Ready(lister), known, .. } = self else { return };
+        let mut from = 0;
+        loop {
+            let Ok(Some(listed)) = lister.list(process.pidfd(), from, usize::MAX) else { return };
+            for vma in listed.vmas.iter().filter(|vma| vma.made_from != [0; 4] && !vma.is_named()) {
+                let printed = list.find(vma.start).filter(|m| m.range == AddrRange::new(vma.start, vma.end));
+                if let Some(Mapping { device, inode, name, .. }) = printed {
+                    let of = || Of { device: *device, inode: *inode, name: Arc::clone(name) };
+                    known.entry(vma.made_from).or_insert_with(of);
+                }
+            }
+            match listed.next {
+                Some(next) => from = next,
+                None => return,
+            }
+        }
+    }
+}
+
+/// What a run of [`Numbers::list`] found beside the mappings.
+pub(super) struct Found {
+    /// Where to go on, if there are more.
+    pub next: Option<u64>,
+    pub mm: u64,
+    /// Mappings of the process, the gate not counted, and how many of them were listed.
+    pub count: usize,
+    pub listed: usize,
+    pub pages_mapped: u64,
+}
+
+fn is_heap(vma: &Vma, listed: &Listed<'_>, strict: bool) -> bool {
+    let [first, end] = listed.heap;
+    // What only touches it is not it, since Linux 6.6.
+    if strict { vma.start < end && vma.end > first } else { vma.start <= end && vma.end >= first }
+}
+
+/// What the mapping at `range` is of; `None` if there is none any more that lies like that.
+fn ask(process: &Process, file: &mut Option<File>, range: AddrRange) -> io::Result<Option<Of>> {
+    let file = match file {
+        Some(file) => file,
+        none => none.insert(File::open(process.path("maps"))?),
+    };
+    let found = named_at(file, range.start)?;
+    let name = String::from_utf8_lossy(&found.name);
+    let of = || Of { device: found.device, inode: found.inode, name: (*name).into() };
+    // A line feed in a path is printed as an escape.
+    Ok((found.range == range && !name.contains('\n')).then(of))
+}
+
+#[cfg(test)]
+mod tests;
