@@ -21,7 +21,7 @@
 //! showed nothing new, and seldom where rates only shift a little.
 //!
 //! # What is cleared
-//! Every aggregation ([`plan`]): *checks* of what is hot, a few pages of each stretch by turns, so that none is believed hot
+//! Every aggregation ([`plan`]): *checks* ([`checks`]) of what is hot, a few pages of each stretch by turns, so that none is believed hot
 //! for long when it is not any more; of several targets all those of one go first, as each takes a call of its own. What a check shows is taken to be so of its whole stretch, but for silence: a stretch of which more
 //! than a few times what was checked fell silent is unknown until it is seen, since a tenth of it may be in use, and idle memory is
 //! what schemes take away. When checks disagree with
@@ -51,6 +51,7 @@
 
 mod activity;
 mod cell;
+mod checks;
 mod choose;
 mod clear;
 mod draw;
