@@ -61,7 +61,7 @@ struct offsets {
 	u32 mm_start_brk;
 	u32 mm_brk;
 	u32 mm_start_stack;
-	// Of a VMA in words: it is read whole.
+	// Of a VMA in words: it is read as a whole.
 	u32 vma_start;
 	u32 vma_end;
 	u32 vma_mm;
@@ -77,6 +77,8 @@ struct offsets {
 	u32 dentry_pprev;
 	u32 inode_i_ino;
 	u32 anon_name_alone; // not 0: also the VMA of a file may have a name of the program's
+	u32 vma_size;	     // bytes of a VMA up to the last of these fields
+	u32 pad;
 };
 
 enum { HAS_FILE = 1, NAMED = 2 };
@@ -209,12 +211,12 @@ __noinline int take_vma(u64 at)
 	struct run *run = &shared.run;
 	struct vma *vma;
 	u64 file, named = 0;
-	u32 index = run->count;
+	u32 index = run->count, size = offset->vma_size;
 
-	if (index >= MAX_VMAS)
+	if (index >= MAX_VMAS || size > sizeof(shared.of_vma))
 		return -1;
 	vma = &shared.vma[index];
-	if (bpf_probe_read_kernel(shared.of_vma, sizeof(shared.of_vma), (void *)at))
+	if (bpf_probe_read_kernel(shared.of_vma, size, (void *)at))
 		return -1;
 	vma->start = of_vma(offset->vma_start);
 	vma->end = of_vma(offset->vma_end);

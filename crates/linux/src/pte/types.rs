@@ -18,6 +18,9 @@ const MAGIC: u16 = 0xeb9f;
 /// Bytes that every type begins with: name, kind and number of members, size or another type.
 const FIXED: usize = 12;
 
+/// Where each of 150,000 types begins would take 600 kB, which are touched for the first time; a few are looked up.
+const EVERY: usize = 64;
+
 /// Structs within structs are followed no deeper.
 const DEPTH: u32 = 8;
 
@@ -76,8 +79,10 @@ impl Drop for Bytes {
 /// Type information, and which types in it were asked for.
 pub struct Types {
     bytes: Bytes,
-    /// Where each type begins; the first has number 1.
+    /// Where every [`EVERY`]th type begins, from the first on, which has number 1.
     starts: Vec<u32>,
+    /// How many types there are.
+    count: usize,
     /// Where the strings begin.
     strings: usize,
     /// Numbers of the structs and enums of the names asked for, in that order.
@@ -136,7 +141,8 @@ impl Types {
         let mut at = header.checked_add(types)?;
         let end = at.checked_add(length)?;
         // Some 26 bytes a type.
-        let mut starts = Vec::with_capacity(length.min(bytes.len()) / 20);
+        let mut starts = Vec::with_capacity(length.min(bytes.len()) / 20 / EVERY);
+        let mut count = 0_usize;
         let mut named: Vec<(String, Vec<u32>)> =
             wanted.iter().map(|name| ((*name).to_owned(), Vec::new())).collect();
         // Most names differ in their first four bytes.
@@ -146,7 +152,10 @@ impl Types {
         while at < end {
             let info = u32_at(&bytes, at + 4)?;
             let (kind, members) = (info >> 24 & 0x7f, (info & 0xff_ffff) as usize);
-            starts.push(at as u32);
+            if count.is_multiple_of(EVERY) {
+                starts.push(at as u32);
+            }
+            count += 1;
             let begins_like_one = || {
                 let name = strings.checked_add(word(at)?)?;
                 Some(u32_at(&bytes, name).is_none_or(|beginning| beginnings.contains(&beginning)))
@@ -156,13 +165,13 @@ impl Types {
                 let is =
                     |wanted: &str| name.starts_with(wanted.as_bytes()) && name.get(wanted.len()) == Some(&0);
                 if let Some((_, numbers)) = named.iter_mut().find(|(wanted, _)| is(wanted)) {
-                    numbers.push(starts.len() as u32);
+                    numbers.push(count as u32);
                 }
             }
             at = at.checked_add(FIXED)?.checked_add(more(kind, members)?)?;
         }
         // The last type is whole, so all of them lie within what there is.
-        (at == end && end <= bytes.len()).then_some(Self { bytes, starts, strings, named })
+        (at == end && end <= bytes.len()).then_some(Self { bytes, starts, count, strings, named })
     }
 
     /// Offset in bytes of a field of a struct, also of one in an unnamed struct or union within it. `None` when there is no
@@ -199,7 +208,12 @@ impl Types {
     }
 
     fn at(&self, number: u32) -> Option<Type> {
-        let at = *self.starts.get((number as usize).checked_sub(1)?)? as usize;
+        let index = (number as usize).checked_sub(1).filter(|index| *index < self.count)?;
+        let mut at = *self.starts.get(index / EVERY)? as usize;
+        for _ in 0..index % EVERY {
+            let info = u32_at(&self.bytes, at + 4)?;
+            at = at.checked_add(FIXED)?.checked_add(more(info >> 24 & 0x7f, (info & 0xff_ffff) as usize)?)?;
+        }
         let info = u32_at(&self.bytes, at + 4)?;
         Some(Type {
             at,

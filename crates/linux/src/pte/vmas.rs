@@ -65,7 +65,7 @@ pub(super) const TYPES: [&str; 8] = [
     "qstr",
 ];
 
-const OFFSETS: usize = 36;
+const OFFSETS: usize = 38;
 
 /// Where the running kernel has what the program reads.
 #[derive(Clone, Copy, Debug)]
@@ -100,6 +100,8 @@ impl Fields {
         found.push(kernel.offset("dentry", "d_hash")? + 8);
         found.push(kernel.offset("inode", "i_ino")?);
         found.push(u32::from(named.is_some() && named != kernel.offset("vm_area_struct", "shared")));
+        let words = found.iter().skip(FIELDS.len()).take(OF_VMA.len() + 1);
+        found.extend([words.max().map_or(0, |last| (last + 1) * 8), 0]);
         found.try_into().ok().map(Self)
     }
 }
