@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only
 //
-// Lists the mappings (VMAs) of another process as numbers: a tenth of what `/proc/PID/maps` takes, which prints each, and of
+// Lists the mappings (VMAs) of another process as numbers, for a fraction of what `/proc/PID/maps` takes, which prints each, and of
 // each the path of its file. In place of the path stands what it was made from, so that user space, which has seen it in a list
 // that was printed, knows it again.
 //
-// Run on demand, as walk.bpf.c, and as that it writes to nothing but `shared` and takes no lock: every access is a
+// It is run on demand, writes to nothing but `shared`, and takes no lock, as walk.bpf.c: every access is a
 // bpf_probe_read_kernel(). The VMAs are in a maple tree (from Linux 6.1 on), which is descended anew for each leaf.
 //
 // Why what was freed meanwhile does not count: a VMA counts only if it says of itself what the tree says, its own first and last
-// address, and that it is of this mm. And user space compares how many there are with how many the kernel counts, before and
-// after. Where anything differs it reads the printed list instead.
+// address, and that it is of this mm; and the number of them that the kernel counts must be the same before and after a run, and that of
+// what a single run found. Where anything differs user space reads the printed list instead.
 
 #include "helpers.h"
 
-enum { MAX_VMAS = 4096, NODE_WORDS = 32, VMA_WORDS = 32, MAX_LEVELS = 12 };
+enum { MAX_VMAS = 512, NODE_WORDS = 32, VMA_WORDS = 32, MAX_LEVELS = 12 };
 
 enum status { OK = 0, MORE = 1, GONE = 2, CHANGED = 3 };
 
@@ -73,24 +73,26 @@ struct offsets {
 	u32 vma_anon_name; // 0: the kernel has none
 	u32 file_mnt;
 	u32 file_dentry;
+	u32 mount_mnt;
+	u32 mount_mnt_ns;
+	u32 mount_id;
 	u32 dentry_hash_len;
 	u32 dentry_pprev;
 	u32 inode_i_ino;
 	u32 anon_name_alone; // not 0: also the VMA of a file may have a name of the program's
 	u32 vma_size;	     // bytes of a VMA up to the last of these fields
-	u32 pad;
 };
 
-enum { HAS_FILE = 1, NAMED = 2 };
+enum { HAS_FILE = 1, NAMED = 2, HIDDEN = 4 };
 
 struct vma {
 	u64 start;
 	u64 end;
 	u64 pgoff;
 	u32 flags; // as the kernel's, the lower half
-	u32 what;  // HAS_FILE; NAMED: by the program
-	// What its name is made from: mount, directory entry and the hash of its name, inode, and in the highest bit whether that was
-	// deleted; of one without a file the operations and data of those that the kernel makes itself.
+	u32 what;  // HAS_FILE; NAMED: by the program; HIDDEN: its file is on a mount that nobody can see
+	// What its name is made from: the mount's number, directory entry and the hash of its name, inode, and in the highest bit
+	// whether that was deleted; of one without a file the operations and data of those that the kernel makes itself.
 	u64 name[4];
 };
 
@@ -109,6 +111,8 @@ struct run {
 	u32 count;
 	u32 torn;
 	u32 whole;
+	u32 hidden;   // that file is
+	u32 pad;
 };
 
 struct shared {
@@ -189,11 +193,17 @@ __noinline int name_file(u64 file)
 {
 	struct offsets *offset = &shared.offset;
 	struct run *run = &shared.run;
-	u64 dentry = 0, inode = 0, pprev = 0;
+	u64 dentry = 0, inode = 0, pprev = 0, mount = 0, space = 0;
 
 	run->file = 0;
-	if (READ(run->name[0], file + offset->file_mnt) || READ(dentry, file + offset->file_dentry))
+	if (READ(mount, file + offset->file_mnt) || READ(dentry, file + offset->file_dentry))
 		return -1;
+	mount -= offset->mount_mnt;
+	if (READ(run->name[0], mount + offset->mount_id) || READ(space, mount + offset->mount_mnt_ns))
+		return -1;
+	// The kernel's own mounts are in no namespace, but have an error there: of memory that is shared without a file, and of the
+	// layers below an overlay, whose names are not those that are printed.
+	run->hidden = !space || space >= -4095ull;
 	if (READ(run->name[2], dentry + offset->dentry_hash_len) || READ(pprev, dentry + offset->dentry_pprev))
 		return -1;
 	if (READ(inode, file + offset->file_f_inode) || READ(run->name[3], inode + offset->inode_i_ino))
@@ -227,7 +237,6 @@ __noinline int take_vma(u64 at)
 	file = of_vma(offset->vma_file);
 	if (offset->vma_anon_name && (!file || offset->anon_name_alone))
 		named = of_vma(offset->vma_anon_name);
-	vma->what = (file ? HAS_FILE : 0) | (named ? NAMED : 0);
 	if (!file) {
 		vma->name[0] = of_vma(offset->vma_ops);
 		vma->name[1] = vma->name[0] ? of_vma(offset->vma_private_data) : 0;
@@ -241,6 +250,7 @@ __noinline int take_vma(u64 at)
 		vma->name[2] = run->name[2];
 		vma->name[3] = run->name[3];
 	}
+	vma->what = (file ? HAS_FILE : 0) | (named ? NAMED : 0) | (file && run->hidden ? HIDDEN : 0);
 	run->count = index + 1;
 	return 0;
 }

@@ -205,8 +205,13 @@ impl Maps {
     }
 
     fn replace(&mut self, list: MapList, pages_mapped: Option<u64>) {
+        let is_first = self.pages_mapped.is_none();
         self.list = Arc::new(list);
         self.read_again(pages_mapped);
+        if is_first {
+            // A program maps most of what it will at its start: it is looked once more when that is over.
+            self.unchanged = MAX_UNCHANGED - 1;
+        }
     }
 
     fn read_again(&mut self, pages_mapped: Option<u64>) {

@@ -35,7 +35,7 @@ const PROCMAP_QUERY: libc::c_ulong =
 const LONGEST_NAME: usize = 4096;
 
 /// What a mapping is called.
-pub(super) struct Named {
+pub(super) struct Named<'a> {
     /// Where it lies.
     pub range: AddrRange,
     /// Of its file.
@@ -43,7 +43,7 @@ pub(super) struct Named {
     /// Of its file.
     pub inode: u64,
     /// As in the printed list, without the escapes of that; without a name, empty.
-    pub name: Vec<u8>,
+    pub name: &'a [u8],
 }
 
 fn ask(file: &File, mut query: Query) -> io::Result<Query> {
@@ -65,12 +65,12 @@ pub(crate) fn range_at(file: &File, addr: u64) -> io::Result<AddrRange> {
     Ok(AddrRange::new(found.vma_start, found.vma_end))
 }
 
-/// The mapping that holds `addr`, with its name.
+/// The mapping that holds `addr`, with its name, for which there is a place.
 ///
 /// # Errors
 /// As [`range_at`]; its name is too long (ENAMETOOLONG).
-pub(super) fn named_at(file: &File, addr: u64) -> io::Result<Named> {
-    let mut name = vec![0_u8; LONGEST_NAME];
+pub(super) fn named_at<'a>(file: &File, addr: u64, name: &'a mut Vec<u8>) -> io::Result<Named<'a>> {
+    name.resize(LONGEST_NAME, 0);
     let of_name = Query {
         query_addr: addr,
         vma_name_addr: name.as_mut_ptr().expose_provenance() as u64,
@@ -79,7 +79,7 @@ pub(super) fn named_at(file: &File, addr: u64) -> io::Result<Named> {
     };
     let found = ask(file, of_name)?;
     // With the zero that ends it.
-    name.truncate((found.vma_name_size as usize).saturating_sub(1));
+    let name = name.get(..(found.vma_name_size as usize).saturating_sub(1)).unwrap_or_default();
     let [major, minor] = found.dev;
     let range = AddrRange::new(found.vma_start, found.vma_end);
     Ok(Named { range, device: (major, minor), inode: found.inode, name })

@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 /// Most VMAs listed in one run (`MAX_VMAS` of the program).
-pub(crate) const MAX_VMAS: usize = 4096;
+pub(crate) const MAX_VMAS: usize = 512;
 
 /// The fields that find a process, and those of its mm, in the order of the program's `struct offsets`.
 const FIELDS: [(&str, &str); 21] = [
@@ -54,18 +54,19 @@ const LAYOUT: [(&str, &str, u32); 5] = [
 const KINDS: [(&str, u32); 3] = [("maple_leaf_64", 1), ("maple_range_64", 2), ("maple_arange_64", 3)];
 
 /// The types those are fields of, beside [`super::walk::TYPES`].
-pub(super) const TYPES: [&str; 8] = [
+pub(super) const TYPES: [&str; 9] = [
     "vm_area_struct",
     "maple_tree",
     "maple_range_64",
     "maple_arange_64",
     "maple_type",
     "path",
+    "mount",
     "dentry",
     "qstr",
 ];
 
-const OFFSETS: usize = 38;
+const OFFSETS: usize = 40;
 
 /// Where the running kernel has what the program reads.
 #[derive(Clone, Copy, Debug)]
@@ -95,13 +96,17 @@ impl Fields {
         let path = kernel.offset("file", "f_path")?;
         found.push(path + kernel.offset("path", "mnt")?);
         found.push(path + kernel.offset("path", "dentry")?);
+        found.push(kernel.offset("mount", "mnt")?);
+        found.push(kernel.offset("mount", "mnt_ns")?);
+        // Before 6.8 a number is given out again once its mount is gone.
+        found.push(kernel.offset("mount", "mnt_id_unique").or_else(|| kernel.offset("mount", "mnt_id"))?);
         found.push(kernel.offset("dentry", "d_name")? + kernel.offset("qstr", "hash_len")?);
         // Of a `struct hlist_bl_node`, which has two pointers.
         found.push(kernel.offset("dentry", "d_hash")? + 8);
         found.push(kernel.offset("inode", "i_ino")?);
         found.push(u32::from(named.is_some() && named != kernel.offset("vm_area_struct", "shared")));
         let words = found.iter().skip(FIELDS.len()).take(OF_VMA.len() + 1);
-        found.extend([words.max().map_or(0, |last| (last + 1) * 8), 0]);
+        found.push(words.max().map_or(0, |last| (last + 1) * 8));
         found.try_into().ok().map(Self)
     }
 }
@@ -127,7 +132,7 @@ const _: () = assert!(size_of::<Args>() == 72);
 
 /// `struct vma` of the program.
 #[repr(C)]
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(crate) struct Vma {
     pub start: u64,
     pub end: u64,
@@ -142,6 +147,7 @@ pub(crate) struct Vma {
 
 const HAS_FILE: u32 = 1;
 const NAMED: u32 = 2;
+const HIDDEN: u32 = 4;
 
 impl Vma {
     /// It is of a file.
@@ -153,6 +159,16 @@ impl Vma {
     pub(crate) const fn is_named(&self) -> bool {
         self.what & NAMED != 0
     }
+
+    /// What its name is made from tells it again.
+    pub(crate) const fn can_be_known(&self) -> bool {
+        self.what & (NAMED | HIDDEN) == 0
+    }
+
+    /// Inode of its file, if it is one whose name can be known.
+    pub(crate) const fn inode(&self) -> u64 {
+        self.made_from[3] & !(1 << 63)
+    }
 }
 
 #[repr(C)]
@@ -162,14 +178,14 @@ struct Shared {
     of_vma: [u64; VMA_WORDS as usize],
     offset: [u32; OFFSETS],
     /// The program's own.
-    run: [u64; 16],
+    run: [u64; 17],
 }
 
 // SAFETY: arrays of integers in structs without padding.
 unsafe impl Plain for Shared {}
 
 /// What one run found.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(crate) struct Listed<'a> {
     /// In the order of their addresses.
     pub vmas: &'a [Vma],

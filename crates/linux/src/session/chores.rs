@@ -19,7 +19,7 @@ pub(super) const STEP: Duration = Duration::from_millis(1);
 /// Most of a list of mappings that is read in a step: some 0.5 ms (60,000 mappings took 57 such steps of 0.5 ms).
 const STEP_BYTES: usize = 64 << 10;
 
-/// Lists that wait from which on numbers are worth it before any was printed: that takes longer than the five that loading takes.
+/// Lists that wait from which on the program for numbers is loaded before any list is printed.
 const MANY_LISTS: usize = 12;
 
 /// Share of the overhead budget that taking in processes may take: what is not taken in is not seen. Sampling gets what
@@ -110,6 +110,9 @@ impl Bucket {
 
 /// The shortest time from one look at a target's size to the next, ns: two an aggregation, as intervals are by default.
 const SOONEST: u64 = 50_000_000;
+
+/// Pause between two looks from which on a target is young no more, ns: half its age.
+const YOUNG_NS: u64 = 1_000_000_000;
 
 /// How long after a target began its size is looked at first, ns.
 pub(super) fn first_look(interval: Duration) -> u64 {
@@ -314,7 +317,7 @@ impl Chores {
                     }
                 }
                 // Each time it has doubled, so that copying what is known costs no more than reading it; by numbers that takes as long
-                // as copying, and the whole follows soon.
+                // as copying.
                 None if target.maps.mappings().is_empty()
                     && self.long.so_far().mappings().len()
                         > self.told.max(1000) * if self.long.reads_numbers() { 8 } else { 2 } =>
@@ -428,7 +431,8 @@ impl Chores {
         let Ok((mapped, resident)) = target.process.pages() else { return false };
         target.resident_pages = resident;
         // Of what is young looks are many, and that nothing changed from one to the next is no wonder.
-        if wait < as_ns(interval) { !target.maps.is_of(mapped) } else { target.maps.is_stale(mapped) }
+        let is_young = wait < as_ns(interval).min(YOUNG_NS);
+        if is_young { !target.maps.is_of(mapped) } else { target.maps.is_stale(mapped) }
     }
 }
 

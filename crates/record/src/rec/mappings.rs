@@ -51,12 +51,25 @@ pub(super) struct WholeOf<'a> {
 }
 
 /// What is said of a list beside its mappings.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 struct Head {
     serial: u64,
     target: u64,
     time_ns: u64,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
+    partial: bool,
+}
+
+/// The same of a change, which is written without [`Change::new`].
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct ChangeHead {
+    serial: u64,
+    base: Option<Base>,
+    target: u64,
+    time_ns: u64,
+    gone: Vec<u64>,
     partial: bool,
 }
 
@@ -224,20 +237,22 @@ impl Known {
 
     /// Takes in what was read whole and packed; `None` if it is not that.
     pub(super) fn whole_of(&mut self, bytes: &[u8]) -> Option<Result<Mappings, Left>> {
-        let (head, list) = parts::<Whole>(bytes)?;
+        let (head, list) = parts::<Head>(bytes)?;
         if packed::count(list)? > MAX_MAPPINGS as u64 {
             return Some(Err(self.too_many(head.target, head.time_ns)));
         }
-        Some(self.whole(Whole { maps: packed::unpack(list)?, ..head }))
+        let Head { serial, target, time_ns, partial } = head;
+        Some(self.whole(Whole { serial, target, time_ns, maps: packed::unpack(list)?, partial }))
     }
 
     /// Takes in a change that was packed; `None` if it is not that.
     pub(super) fn change_of(&mut self, bytes: &[u8]) -> Option<Result<Mappings, Left>> {
-        let (head, list) = parts::<Change>(bytes)?;
+        let (head, list) = parts::<ChangeHead>(bytes)?;
         if packed::count(list)? > MAX_MAPPINGS as u64 {
             return Some(Err(self.too_many(head.target, head.time_ns)));
         }
-        Some(self.change(Change { new: packed::unpack(list)?, ..head }))
+        let ChangeHead { serial, base, target, time_ns, gone, partial } = head;
+        Some(self.change(Change { serial, base, target, time_ns, gone, new: packed::unpack(list)?, partial }))
     }
 
     /// Takes in what was read whole.

@@ -23,7 +23,7 @@ const PERMS: [&str; 16] = [
 ];
 const OTHER_PERMS: u8 = 16;
 
-/// Least bytes of a mapping and of an object.
+/// Least bytes of a mapping, and of an object.
 const LEAST: usize = 4;
 
 /// Appends a list.
@@ -71,10 +71,14 @@ pub(super) fn count(list: &[u8]) -> Option<u64> {
     Cursor::new(list).uint()
 }
 
-/// Reads a list; `None` if it is none. Takes memory in proportion to its bytes.
+/// Reads a list; `None` if it is none. Takes memory in proportion to its mappings, which are no more than a fourth of its bytes.
 pub(super) fn unpack(list: &[u8]) -> Option<Vec<Mapping>> {
     let mut cursor = Cursor::new(list);
     let (count, nr_objects) = (number(&mut cursor)?, number(&mut cursor)?);
+    // Each is some mapping's.
+    if nr_objects > count {
+        return None;
+    }
     let mut objects: Vec<(Arc<str>, (u32, u32), u64)> =
         Vec::with_capacity(nr_objects.min(cursor.len() / LEAST));
     for _ in 0..nr_objects {
@@ -157,6 +161,9 @@ mod tests {
             if let Some(read) = unpack(&list) {
                 prop_assert!(read.len() <= list.len() / LEAST);
             }
+            let mut many_objects = vec![0, 100];
+            many_objects.extend([0; 400]);
+            prop_assert_eq!(unpack(&many_objects), None);
             let mut lie = Vec::new();
             put(&mut lie, u64::MAX);
             put(&mut lie, u64::MAX >> 1);
