@@ -30,8 +30,9 @@ struct args {
 	u64 total_vm; // out: pages mapped
 	u64 brk[2];   // out: where the heap begins and ends
 	u64 stack;    // out: where the stack began
+	u64 changes;  // out: another number whenever what is mapped was changed, or might have been
 	s32 pidfd;    // of the process, open in the caller
-	u32 most;     // in: VMAs to list in this run
+	u32 most;     // in: VMAs to list in this run; 0: none, nor what comes of them
 	u32 count;    // out: how many were
 	u32 mapped;   // out: how many the process has
 	u32 status;   // out: enum status
@@ -61,6 +62,7 @@ struct offsets {
 	u32 mm_start_brk;
 	u32 mm_brk;
 	u32 mm_start_stack;
+	u32 mm_lock_seq; // 0: the kernel has none
 	// Of a VMA in words: it is read as a whole.
 	u32 vma_start;
 	u32 vma_end;
@@ -81,6 +83,7 @@ struct offsets {
 	u32 inode_i_ino;
 	u32 anon_name_alone; // not 0: also the VMA of a file may have a name of the program's
 	u32 vma_size;	     // bytes of a VMA up to the last of these fields
+	u32 pad;
 };
 
 enum { HAS_FILE = 1, NAMED = 2, HIDDEN = 4 };
@@ -305,7 +308,7 @@ int vmas(struct args *args)
 	struct offsets *offset = &shared.offset;
 	struct run *run = &shared.run;
 	u64 mm = mm_of(args->pidfd), total_vm = 0, first = 0, end = 0, stack = 0;
-	u32 before = 0, after = 0;
+	u32 before = 0, after = 0, changes = 0;
 
 	args->status = GONE;
 	args->count = 0;
@@ -324,13 +327,20 @@ int vmas(struct args *args)
 	args->brk[0] = first;
 	args->brk[1] = end;
 	args->stack = stack;
+	if (offset->mm_lock_seq)
+		READ(changes, mm + offset->mm_lock_seq);
+	args->changes = changes;
+	args->mm = mm;
+	if (!args->most) {
+		args->status = OK;
+		return 0;
+	}
 	bpf_loop(MAX_VMAS, visit_leaf, 0, 0);
 	if (READ(after, mm + offset->mm_map_count) || after != before || mm_of(args->pidfd) != mm || run->torn) {
 		args->status = CHANGED;
 		return 0;
 	}
 	args->from = run->from;
-	args->mm = mm;
 	args->count = run->count;
 	args->mapped = after;
 	args->status = run->whole ? OK : MORE;

@@ -20,6 +20,7 @@ pub(crate) use parse::{Line, line};
 pub(crate) use query::range_at;
 
 use crate::process::{Process, ProcessError};
+use crate::pte::Stamp;
 use isotherm_damon::AddrRange;
 use std::sync::Arc;
 
@@ -133,6 +134,8 @@ pub struct Maps {
     list: Arc<MapList>,
     /// Pages mapped when the list was read: what makes or removes mappings most often changes it.
     pages_mapped: Option<u64>,
+    /// The state that the list is of, where that is known.
+    stamp: Option<Stamp>,
     unchanged: u32,
 }
 
@@ -169,9 +172,14 @@ impl Maps {
         self.pages_mapped == Some(pages_mapped)
     }
 
+    /// Whether it is known that the list is of this state, or that it is of another.
+    pub(crate) fn is_as_of(&self, stamp: Stamp) -> Option<bool> {
+        self.stamp.map(|of| of == stamp)
+    }
+
     /// The mappings of a process that was forked from this one.
     pub fn inherited(&self) -> Self {
-        Self { list: Arc::clone(&self.list), pages_mapped: self.pages_mapped, unchanged: 0 }
+        Self { list: Arc::clone(&self.list), pages_mapped: self.pages_mapped, stamp: None, unchanged: 0 }
     }
 
     /// Forgets the list: after exec nothing is as it was.
@@ -204,18 +212,18 @@ impl Maps {
         self.list.malformed()
     }
 
-    fn replace(&mut self, list: MapList, pages_mapped: Option<u64>) {
+    fn replace(&mut self, list: MapList, pages_mapped: Option<u64>, stamp: Option<Stamp>) {
         let is_first = self.pages_mapped.is_none();
         self.list = Arc::new(list);
-        self.read_again(pages_mapped);
+        self.read_again(pages_mapped, stamp);
         if is_first {
             // A program maps most of what it will at its start: it is looked once more when that is over.
             self.unchanged = MAX_UNCHANGED - 1;
         }
     }
 
-    fn read_again(&mut self, pages_mapped: Option<u64>) {
-        self.pages_mapped = pages_mapped;
+    fn read_again(&mut self, pages_mapped: Option<u64>, stamp: Option<Stamp>) {
+        (self.pages_mapped, self.stamp) = (pages_mapped, stamp);
         self.unchanged = 0;
     }
 }

@@ -12,7 +12,7 @@
 use super::query::named_at;
 use super::{MapList, Mapping, Perms};
 use crate::process::Process;
-use crate::pte::{Listed, Vma, VmaLister, WalkError, kernel_is_at_least};
+use crate::pte::{Listed, Stamp, Vma, VmaLister, WalkError, kernel_is_at_least};
 use isotherm_damon::AddrRange;
 use std::collections::HashMap;
 use std::fs::File;
@@ -143,6 +143,12 @@ impl Numbers {
         }
     }
 
+    /// The state of what a process has mapped, where that can be had for less than a list.
+    pub(crate) fn stamp(&mut self, process: &Process) -> Option<Stamp> {
+        let Way::Ready(lister) = &mut self.way else { return None };
+        lister.stamp(process.pidfd()).ok()?
+    }
+
     /// Lists mappings of a process from `from` on, as many as `most` at most, into `take`. Returns what else was found.
     pub(super) fn list(
         &mut self,
@@ -163,7 +169,7 @@ impl Numbers {
         let Ok(Some(listed)) = lister.list(process.pidfd(), from, most) else {
             return Err(Instead::Printed);
         };
-        let Listed { vmas, mut next, mm, count, pages_mapped, .. } = listed;
+        let Listed { vmas, mut next, mm, count, pages_mapped, stamp, .. } = listed;
         let (mut taken, mut questions, mut end) = (0, 0, from);
         let mut last: Option<([u64; 4], Of)> = None;
         for vma in vmas {
@@ -221,7 +227,7 @@ impl Numbers {
             self.gate.iter().filter(|_| end > 1 << 32).cloned().for_each(&mut take);
             self.lists += 1;
         }
-        Ok(Found { next, mm, count: count as usize, listed: taken, pages_mapped })
+        Ok(Found { next, mm, count: count as usize, listed: taken, pages_mapped, stamp })
     }
 
     /// Learns names from a list that was just printed.
@@ -263,6 +269,7 @@ pub(super) struct Found {
     pub count: usize,
     pub listed: usize,
     pub pages_mapped: u64,
+    pub stamp: Option<Stamp>,
 }
 
 fn is_heap(vma: &Vma, listed: &Listed<'_>, strict: bool) -> bool {

@@ -10,6 +10,7 @@ use super::numbers::{Instead, Numbers};
 use super::{Line, MapList, Mapping, MappingKind, Maps, line};
 use crate::clock;
 use crate::process::{Process, ProcessError};
+use crate::pte::Stamp;
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, Read};
@@ -63,6 +64,7 @@ pub struct Reader {
     prints: bool,
     learns: bool,
     pages_mapped: Option<u64>,
+    stamp: Option<Stamp>,
     steps: u32,
 }
 
@@ -112,6 +114,7 @@ impl Reader {
             prints: false,
             learns: false,
             pages_mapped: None,
+            stamp: None,
             steps: 0,
         }
     }
@@ -154,7 +157,7 @@ impl Reader {
     /// Drops what was read of a list.
     pub fn abandon(&mut self) {
         self.file = None;
-        (self.by_numbers, self.prints, self.learns) = (None, false, false);
+        (self.by_numbers, self.prints, self.learns, self.stamp) = (None, false, false, None);
         self.lines.restart();
         self.incoming.restart();
         self.steps = 0;
@@ -188,7 +191,7 @@ impl Reader {
         let mut result = self.read_on(process, maps, limit, numbers);
         if self.prints {
             // What the numbers do not hold is printed, from its beginning, in the next steps.
-            self.prints = false;
+            (self.prints, self.stamp) = (false, None);
             self.incoming.restart();
             self.begin_to_print(process).inspect_err(|_| self.abandon())?;
             result = self.read_on(process, maps, limit, numbers);
@@ -286,7 +289,7 @@ impl Reader {
             }
         };
         if progress.mm == 0 {
-            self.pages_mapped = Some(found.pages_mapped);
+            (self.pages_mapped, self.stamp) = (Some(found.pages_mapped), found.stamp);
             // To grow by and by would touch more memory than to read the list. The kernel's gate comes on top.
             let more = (found.count + 1).saturating_sub(found.listed);
             self.incoming.list.mappings.reserve_exact(more);
@@ -347,9 +350,9 @@ impl Reader {
     fn take(&mut self, maps: &mut Maps) -> bool {
         let changed = !self.incoming.is_same(&maps.list);
         if changed {
-            maps.replace(self.incoming.take(), self.pages_mapped);
+            maps.replace(self.incoming.take(), self.pages_mapped, self.stamp);
         } else {
-            maps.read_again(self.pages_mapped);
+            maps.read_again(self.pages_mapped, self.stamp);
         }
         self.abandon();
         self.incoming.drop_unused_names();

@@ -230,10 +230,10 @@ fn of_a_list_that_changed_what_is_new_and_the_rest_as_it_was_is_known_before_the
 fn unchanged_mappings_are_not_read_again_each_time_but_in_the_end() {
     let mut maps = Maps::new();
     assert!(maps.is_stale(100), "never read");
-    maps.read_again(Some(100));
+    maps.read_again(Some(100), None);
     assert!((0..MAX_UNCHANGED).all(|_| !maps.is_stale(100)));
     assert!(maps.is_stale(100) && maps.is_stale(100), "until it is read");
-    maps.read_again(Some(100));
+    maps.read_again(Some(100), None);
     assert!(!maps.is_stale(100) && maps.is_stale(101));
     maps.invalidate();
     assert!(maps.is_stale(100));

@@ -31,7 +31,7 @@ pub(crate) use inspect::{Inspected, of_pagemap};
 pub use lives::{Lives, Seen};
 pub(crate) use sightings::MOST_SIGHTINGS;
 pub use sightings::Sightings;
-pub(crate) use vmas::{Listed, Vma, VmaLister};
+pub(crate) use vmas::{Listed, Stamp, Vma, VmaLister};
 pub use walk::WalkError;
 
 use crate::clock::boottime_ns;

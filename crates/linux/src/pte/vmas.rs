@@ -66,7 +66,7 @@ pub(super) const TYPES: [&str; 9] = [
     "qstr",
 ];
 
-const OFFSETS: usize = 40;
+const OFFSETS: usize = 42;
 
 /// Where the running kernel has what the program reads.
 #[derive(Clone, Copy, Debug)]
@@ -85,6 +85,8 @@ impl Fields {
         for (of, field) in FIELDS {
             found.push(kernel.offset(of, field)?);
         }
+        // With locks of single VMAs, 6.4.
+        found.push(kernel.offset("mm_struct", "mm_lock_seq").unwrap_or(0));
         let word =
             |field| kernel.offset("vm_area_struct", field).map(|at| at / 8).filter(|at| *at < VMA_WORDS);
         for field in OF_VMA {
@@ -105,8 +107,8 @@ impl Fields {
         found.push(kernel.offset("dentry", "d_hash")? + 8);
         found.push(kernel.offset("inode", "i_ino")?);
         found.push(u32::from(named.is_some() && named != kernel.offset("vm_area_struct", "shared")));
-        let words = found.iter().skip(FIELDS.len()).take(OF_VMA.len() + 1);
-        found.push(words.max().map_or(0, |last| (last + 1) * 8));
+        let words = found.iter().skip(FIELDS.len() + 1).take(OF_VMA.len() + 1);
+        found.extend([words.max().map_or(0, |last| (last + 1) * 8), 0]);
         found.try_into().ok().map(Self)
     }
 }
@@ -120,6 +122,7 @@ struct Args {
     total_vm: u64,
     brk: [u64; 2],
     stack: u64,
+    changes: u64,
     pidfd: i32,
     most: u32,
     count: u32,
@@ -128,7 +131,7 @@ struct Args {
     pad: u32,
 }
 
-const _: () = assert!(size_of::<Args>() == 72);
+const _: () = assert!(size_of::<Args>() == 80);
 
 /// `struct vma` of the program.
 #[repr(C)]
@@ -184,6 +187,19 @@ struct Shared {
 // SAFETY: arrays of integers in structs without padding.
 unsafe impl Plain for Shared {}
 
+/// Of which state of an address space a list is: the next one has another.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    mm: u64,
+    changes: u64,
+}
+
+impl std::fmt::Debug for Stamp {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Stamp({})", self.changes)
+    }
+}
+
 /// What one run found.
 #[derive(Clone, Copy)]
 pub(crate) struct Listed<'a> {
@@ -197,6 +213,8 @@ pub(crate) struct Listed<'a> {
     pub count: u32,
     /// Pages mapped: the first field of `/proc/PID/statm`.
     pub pages_mapped: u64,
+    /// What was mapped, and when.
+    pub stamp: Option<Stamp>,
     /// Where the heap begins and ends.
     pub heap: [u64; 2],
     /// Where the stack began.
@@ -207,6 +225,8 @@ pub(crate) struct Listed<'a> {
 pub(crate) struct VmaLister {
     program: OwnedFd,
     shared: SharedArray<Shared>,
+    /// The kernel counts changes of what is mapped.
+    counts: bool,
 }
 
 impl VmaLister {
@@ -214,7 +234,20 @@ impl VmaLister {
         let mut shared: SharedArray<Shared> = SharedArray::new()?;
         shared.get_mut().offset = fields.0;
         let program = object::load(include_bytes!("../../bpf/vmas.bpf.o"), "vmas", shared.fd())?;
-        Ok(Self { program, shared })
+        let counts = fields.0.get(FIELDS.len()).is_some_and(|at| *at != 0);
+        Ok(Self { program, shared, counts })
+    }
+
+    /// The state of what a process has mapped; `None` where it is gone, or the kernel does not count changes (before 6.4).
+    ///
+    /// # Errors
+    /// When the kernel refuses to run the program at all.
+    pub(crate) fn stamp(&mut self, pidfd: BorrowedFd<'_>) -> io::Result<Option<Stamp>> {
+        let mut args = Args { pidfd: pidfd.as_raw_fd(), status: GONE, ..Args::default() };
+        if self.counts {
+            self.shared.run(&self.program, &mut args)?;
+        }
+        Ok((args.status == 0).then_some(Stamp { mm: args.mm, changes: args.changes }))
     }
 
     /// Lists the VMAs of a process from `from` on, at most `most` and [`MAX_VMAS`]. `None` where that cannot be told: it is gone, or
@@ -241,6 +274,7 @@ impl VmaLister {
             mm: args.mm,
             count: args.mapped,
             pages_mapped: args.total_vm,
+            stamp: self.counts.then_some(Stamp { mm: args.mm, changes: args.changes }),
             heap: args.brk,
             stack: args.stack,
         }))

@@ -22,6 +22,9 @@ const STEP_BYTES: usize = 64 << 10;
 /// Lists that wait from which on the program for numbers is loaded before any list is printed.
 const MANY_LISTS: usize = 12;
 
+/// How long after the start it is loaded in any case, ns.
+const NUMBERS_AFTER: u64 = 2_000_000_000;
+
 /// Share of the overhead budget that taking in processes may take: what is not taken in is not seen. Sampling gets what
 /// is left of the whole.
 pub(super) const TAKING_IN: f64 = 0.35;
@@ -159,6 +162,8 @@ pub(super) struct Chores {
     next_turn: TargetId,
     next_busy: usize,
     turns_due_ns: u64,
+    /// When it was first a target's turn.
+    began_ns: Option<u64>,
 }
 
 impl Chores {
@@ -391,12 +396,17 @@ impl Chores {
             return;
         }
         let start = clock::of_this_thread();
+        // Whether a list is still right is known by numbers alone: one mapping may take the place of another of the same size. At the
+        // start there is most else to do.
+        if now_ns >= *self.began_ns.get_or_insert(now_ns) + NUMBERS_AFTER {
+            self.numbers.are_ready(true);
+        }
         // What runs changes its mappings; what does not, cannot.
         let half = LOOKS_A_STEP / 2;
         for _ in 0..half.min(busiest.len()) {
             self.next_busy = (self.next_busy + 1) % busiest.len();
             let Some(&id) = busiest.get(self.next_busy) else { break };
-            if Self::look_up_size(targets, id, now_ns, interval) || self.waiting.contains(&id) {
+            if self.look_up_size(targets, id, now_ns, interval) || self.waiting.contains(&id) {
                 self.read_first(id);
             }
         }
@@ -411,7 +421,7 @@ impl Chores {
             let Some((&id, _)) = next else { return };
             // One for which it is too soon was looked up out of turn.
             self.next_turn = TargetId(id.0.wrapping_add(1));
-            if Self::look_up_size(targets, id, now_ns, interval) {
+            if self.look_up_size(targets, id, now_ns, interval) {
                 self.read(id);
             }
         }
@@ -419,6 +429,7 @@ impl Chores {
 
     /// Whether its mappings are to be read again; false if it is too soon to tell.
     fn look_up_size(
+        &mut self,
         targets: &mut BTreeMap<TargetId, Observed>,
         id: TargetId,
         now_ns: u64,
@@ -430,6 +441,10 @@ impl Chores {
         // One that ended is noticed elsewhere.
         let Ok((mapped, resident)) = target.process.pages() else { return false };
         target.resident_pages = resident;
+        let stamp = self.numbers.stamp(&target.process);
+        if let Some(is_known) = stamp.and_then(|stamp| target.maps.is_as_of(stamp)) {
+            return !is_known;
+        }
         // Of what is young looks are many, and that nothing changed from one to the next is no wonder.
         let is_young = wait < as_ns(interval).min(YOUNG_NS);
         if is_young { !target.maps.is_of(mapped) } else { target.maps.is_stale(mapped) }

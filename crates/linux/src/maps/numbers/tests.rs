@@ -44,6 +44,11 @@ impl Drop for Mapping {
 impl Mapping {
     /// `map` makes nothing but system calls.
     fn new(map: impl Fn()) -> Self {
+        Self::that_changes(map, || ())
+    }
+
+    /// One that stops then, and when it is continued makes the system calls of `change`.
+    fn that_changes(map: impl Fn(), change: impl Fn()) -> Self {
         let mut ready = [0; 2];
         // SAFETY: an array of two, as wanted.
         assert_eq!(unsafe { libc::pipe2(ready.as_mut_ptr(), libc::O_CLOEXEC) }, 0);
@@ -55,6 +60,8 @@ impl Mapping {
                 unsafe {
                     libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
                     libc::write(ready[1], [1_u8].as_ptr().cast(), 1);
+                    libc::raise(libc::SIGSTOP);
+                    change();
                     loop {
                         libc::pause();
                     }
@@ -331,6 +338,45 @@ fn a_list_that_changes_between_two_steps_stays_sorted_and_has_no_mapping_twice()
     }
     // SAFETY: what was mapped above.
     unsafe { rustix::mm::munmap(start, 400 * 4096) }.unwrap();
+}
+
+#[test]
+fn a_mapping_that_takes_the_place_of_another_changes_the_stamp() {
+    let Some(mut numbers) = numbers() else { return };
+    let (_dir, files) = files("replaced");
+    let [first, second] = files.each_ref().map(c_string);
+    const AT: usize = 0x1000_0000;
+    let map_at = |path: &CString| {
+        // SAFETY: a path that ends in a zero, and an address where nothing lies but what was mapped there the time before.
+        unsafe {
+            let fd = libc::open(path.as_ptr(), libc::O_RDONLY);
+            let at = std::ptr::without_provenance_mut(AT);
+            libc::mmap(at, 4096, libc::PROT_READ, libc::MAP_PRIVATE | libc::MAP_FIXED, fd, 0);
+        }
+    };
+    let child = Mapping::that_changes(|| map_at(&first), || map_at(&second));
+    let mut maps = Maps::new();
+    let read = |numbers: &mut Numbers, maps: &mut Maps| {
+        let mut reader = Reader::new();
+        reader.begin_by(&child.0, numbers, true).unwrap();
+        reader.step_by(&child.0, maps, StepLimit::NONE, numbers).unwrap();
+        maps.find(AT as u64).map(|m| m.name.to_string()).unwrap_or_default()
+    };
+    assert!(read(&mut numbers, &mut maps).contains("-kept-"));
+    let Some(stamp) = numbers.stamp(&child.0) else {
+        assert!(!kernel_is_at_least(6, 4));
+        println!("skipped: this kernel does not count changes of mappings");
+        return;
+    };
+    assert_eq!((maps.is_as_of(stamp), numbers.stamp(&child.0)), (Some(true), Some(stamp)));
+    kill_process(child.0.pid(), Signal::CONT).unwrap();
+    // The same pages are mapped in all.
+    while !read(&mut numbers, &mut Maps::new()).contains("-deleted-") {
+        std::thread::yield_now();
+    }
+    let now = numbers.stamp(&child.0).unwrap();
+    assert_eq!(maps.is_as_of(now), Some(false));
+    assert!(maps.is_of(child.0.pages().unwrap().0));
 }
 
 #[test]
