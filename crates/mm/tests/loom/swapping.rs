@@ -18,6 +18,7 @@ use crate::{Lock, Overwriting, PAGE, free_all, read_write};
 
 const AT: u64 = 2 * PAGE;
 const TO: u64 = 5 * PAGE;
+const BEYOND: u64 = 7 * PAGE;
 
 /// A byte a slot.
 #[derive(Default)]
@@ -244,6 +245,11 @@ fn migrate(world: &World) {
     let _ = world.system().migrate(&(), world.frame(), to);
 }
 
+fn relocate(world: &World, from: u64, to: u64) {
+    let flags = RemapFlags::MAYMOVE | RemapFlags::FIXED;
+    world.space().mremap(from, PAGE, PAGE, flags, to).unwrap();
+}
+
 fn fork(world: &World) {
     let contents = Paged::in_system(&world.system(), 2, Frame(0), ()).unwrap();
     let child = world.space().fork(Lock(RwLock::new(())), contents).unwrap();
@@ -281,11 +287,7 @@ fn migration_against_a_fork() {
 
 #[test]
 fn migration_against_a_move() {
-    let relocate = |world: &World| {
-        let flags = RemapFlags::MAYMOVE | RemapFlags::FIXED;
-        world.space().mremap(AT, PAGE, PAGE, flags, TO).unwrap();
-    };
-    model(2, nothing, [migrate, relocate], |world| {
+    model(2, nothing, [migrate, |world| relocate(world, AT, TO)], |world| {
         assert_eq!((world.load(TO), world.counts()), (7, (1, 0, 0)));
     });
 }
@@ -381,11 +383,7 @@ fn swap_out_against_a_fork() {
 
 #[test]
 fn swap_out_against_a_move() {
-    let relocate = |world: &World| {
-        let flags = RemapFlags::MAYMOVE | RemapFlags::FIXED;
-        world.space().mremap(AT, PAGE, PAGE, flags, TO).unwrap();
-    };
-    model(2, nothing, [swap_out, relocate], |world| {
+    model(2, nothing, [swap_out, |world| relocate(world, AT, TO)], |world| {
         assert_eq!((world.load(TO), world.counts()), (7, (1, 0, 0)));
     });
 }
@@ -393,12 +391,16 @@ fn swap_out_against_a_move() {
 /// A walk that is done while the page is moved finds it all the same.
 #[test]
 fn search_against_a_move() {
-    let relocate = |world: &World| {
-        let flags = RemapFlags::MAYMOVE | RemapFlags::FIXED;
-        world.space().mremap(AT, PAGE, PAGE, flags, TO).unwrap();
-    };
     let find = |world: &World| assert_eq!(world.system().find(world.frame()).unwrap().len(), 1);
-    model(2, nothing, [find, relocate], |world| assert_eq!(world.load(TO), 7));
+    model(2, nothing, [find, |world| relocate(world, AT, TO)], |world| assert_eq!(world.load(TO), 7));
+}
+
+/// A page that was moved before is moved once more, and the place where it was between is forgotten while a walk looks there.
+#[test]
+fn search_against_a_second_move() {
+    let moved = |world: &World| relocate(world, AT, TO);
+    let find = |world: &World| assert_eq!(world.system().find(world.frame()).unwrap().len(), 1);
+    model(2, moved, [find, |world| relocate(world, TO, BEYOND)], |world| assert_eq!(world.load(BEYOND), 7));
 }
 
 #[test]
