@@ -76,6 +76,9 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Contents for Pag
             && let Some(object) = self.objects.get(id)
         {
             object.attach(&self.mm, vma, pgoff);
+            if self.mm.has_locks() {
+                self.wait_for_unlocking();
+            }
         }
     }
 
@@ -231,8 +234,14 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Paged<'m, F, M, 
             return;
         }
         self.mm.set_locks(locks);
-        if let Some(kin) = self.kin.as_ref().filter(|_| locks) {
-            // Who unlocks a page may have seen nobody else who locks any.
+        if locks {
+            self.wait_for_unlocking();
+        }
+    }
+
+    /// Who unlocks pages may have seen nobody else who maps them and has locked memory: it has unlocked them when this returns.
+    fn wait_for_unlocking(&self) {
+        if let Some(kin) = &self.kin {
             kin.system().inner().records.wait_for_unlocking();
         }
     }

@@ -132,7 +132,8 @@ impl Records {
         Unlocking(&self.unlocking)
     }
 
-    /// For a space that has locked memory from now on, and says so: before it marks pages. Who has not seen that has unlocked them then.
+    /// For a space that has locked memory from now on, or that has some and maps an object from now on: when both can be seen, and
+    /// before it marks pages. Who has not seen it has unlocked them then.
     pub(crate) fn wait_for_unlocking(&self) {
         fence(Ordering::SeqCst);
         let mut tries = 0;
