@@ -275,15 +275,15 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Paged<'m, F, M, 
                     if by_others {
                         return;
                     }
-                    let done = system.records.lock_mapped(folio.head(), locked);
-                    moves = if done { moves } else { Some(folio.head()) };
+                    let moving = system.records.lock_mapped(folio.head(), frame, run.pages, locked);
+                    moves = moves.or(moving);
                 }
             });
             debug_assert!(done.is_ok(), "{done:?}");
-            let Some(head) = moves else { break };
-            // Who moves it waits for no lock that is held here.
+            let Some(frame) = moves else { break };
+            // Who takes it away waits for no lock that is held here.
             let mut tries = 0;
-            while system.records.is_moving(head) {
+            while system.records.is_moving(frame) {
                 relax(tries);
                 tries = tries.saturating_add(1);
             }

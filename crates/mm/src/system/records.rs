@@ -40,13 +40,13 @@ pub(crate) struct Records {
     ages: Vec<AtomicU8>,
     /// A bit a frame: somebody swaps the page out, or moves it away. This is no hint.
     leaving: Vec<AtomicUsize>,
-    /// How many move pages: who finds 0 need not look at claims.
+    /// How many take pages away at this moment, to other frames or to swap: who finds 0 need not look at claims.
     moving: AtomicUsize,
     /// How many unlock pages.
     unlocking: AtomicUsize,
 }
 
-/// Pages move as long as it lives; those that do are claimed.
+/// Pages that are claimed are taken away from their frames as long as it lives.
 pub(crate) struct Moving<'a>(&'a AtomicUsize);
 
 impl Drop for Moving<'_> {
@@ -98,13 +98,13 @@ impl Records {
         (word.fetch_or(bit, Ordering::Acquire) & bit == 0).then_some(Claim { word, bit })
     }
 
-    /// For who moves pages: before it claims them.
+    /// For who takes pages away from their frames: see [`lock_mapped`](Self::lock_mapped).
     pub(crate) fn begin_move(&self) -> Moving<'_> {
         self.moving.fetch_add(1, Ordering::SeqCst);
         Moving(&self.moving)
     }
 
-    /// Whether somebody moves pages, and has claimed this one. It may be one that is swapped out.
+    /// Whether somebody takes pages away, and has claimed this one. It may be one that is still to be written to swap.
     pub(crate) fn is_moving(&self, frame: Frame) -> bool {
         let at = frame.0 as usize;
         self.moving.load(Ordering::Acquire) > 0
@@ -114,14 +114,16 @@ impl Records {
                 .is_some_and(|word| word.load(Ordering::Acquire) >> (at % usize::BITS as usize) & 1 == 1)
     }
 
-    /// As [`lock`](Self::lock), of a page that stays mapped at this frame meanwhile, as the lock of its table is held. `false` if it is
-    /// to be done again once the page does not move any more, for it may be at another frame then.
+    /// As [`lock`](Self::lock), of so many pages from `frame` on, all of the folio that begins with `head`. They stay mapped there
+    /// meanwhile, as the lock of their table is held. Returns a page that somebody takes away: it is to be done again once that is over,
+    /// for the page may be at another frame then, or in swap.
     ///
-    /// Who moves it claims this frame, fences, and reads the mark. Either it reads what is marked here, or its claim is seen here.
-    pub(crate) fn lock_mapped(&self, head: Frame, locked: bool) -> bool {
+    /// Who takes a page away says so ([`begin_move`](Self::begin_move)), claims its frame, then fences, and reads the mark. Either it
+    /// reads what is marked here, or its claim is seen here.
+    pub(crate) fn lock_mapped(&self, head: Frame, frame: Frame, pages: u64, locked: bool) -> Option<Frame> {
         self.lock(head, locked);
         fence(Ordering::SeqCst);
-        !self.is_moving(head)
+        (0..pages).map(|n| frame.add(n)).find(|&frame| self.is_moving(frame))
     }
 
     /// For who unlocks pages: before it looks whether another space that may map them has locked memory, and leaves them as they are

@@ -3,7 +3,7 @@
 //! is mapped it is found from below, and slots are counted exactly.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 
 use isotherm_mm::*;
 use isotherm_page::{Block, FolioView, Frame, Order, OwnedBlock, Unique};
@@ -66,6 +66,10 @@ struct World {
     system: Mutex<Option<std::sync::Arc<System<'static, X86_64, Tiny>>>>,
     /// Which the page was when all began.
     frame: AtomicUsize,
+    /// Whether the page was in memory when it had been locked.
+    found: AtomicBool,
+    /// See [`begin`](Self::begin).
+    begun: loom::sync::atomic::AtomicUsize,
     area: std::sync::Arc<SwapArea>,
     rcu: *mut Qsbr<Machine, 2>,
     machine: *mut Tiny,
@@ -106,6 +110,8 @@ impl World {
             child: Mutex::default(),
             system: Mutex::new(Some(std::sync::Arc::new(system))),
             frame: AtomicUsize::new(0),
+            found: AtomicBool::new(false),
+            begun: loom::sync::atomic::AtomicUsize::new(0),
             area,
             rcu,
             machine,
@@ -167,6 +173,11 @@ impl World {
 
     fn load(&self, at: u64) -> usize {
         self.run(&self.space(), at, None)
+    }
+
+    /// For two who may otherwise meet at nothing that loom knows, as marks of locked pages: it has each of them begin first.
+    fn begin(&self) {
+        self.begun.fetch_add(1, Ordering::SeqCst);
     }
 
     fn counts(&self) -> (u64, u64, u64) {
@@ -234,6 +245,11 @@ fn written(world: &World) {
 
 fn swap_out(world: &World) {
     let _ = world.system().swap_out(world.frame());
+}
+
+fn begin_swap_out(world: &World) {
+    world.begin();
+    swap_out(world);
 }
 
 /// To a frame that nobody uses.
@@ -413,6 +429,37 @@ fn swap_out_against_discard() {
 fn swap_out_against_exit() {
     let exit = |world: &World| drop(world.space.lock().unwrap().take());
     model(2, nothing, [swap_out, exit], |world| assert_eq!(world.area.used(), 0));
+}
+
+/// Locks the page, and notes whether it is in memory then.
+fn lock_and_look(world: &World) {
+    world.begin();
+    world.space().mlock(AT, PAGE, false).unwrap();
+    let found = world.space().contents().access(AT, Access::Read).is_ok();
+    world.found.store(found, Ordering::Relaxed);
+}
+
+/// What is found in memory after it was locked stays there.
+fn stays_if_it_was_found(world: &World) {
+    if world.found.load(Ordering::Relaxed) {
+        assert_eq!(world.counts(), (1, 0, 0), "it is locked");
+        assert_eq!(world.load(AT), 7);
+    }
+    world.space().munlock(AT, PAGE).unwrap();
+}
+
+#[test]
+fn swap_out_against_mlock() {
+    model(2, nothing, [begin_swap_out, lock_and_look], |world| {
+        stays_if_it_was_found(world);
+        assert_eq!(world.load(AT), 7);
+    });
+}
+
+#[test]
+fn what_was_given_up_is_dropped_against_mlock() {
+    let given_up = |world: &World| world.space().lazy_free(AT, PAGE).unwrap();
+    model(2, given_up, [begin_swap_out, lock_and_look], stays_if_it_was_found);
 }
 
 #[test]
