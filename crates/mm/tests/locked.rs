@@ -4,7 +4,7 @@
 
 mod common;
 
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, Barrier, RwLock};
 
 use common::files::*;
 use common::host::*;
@@ -215,4 +215,32 @@ fn what_is_mapped_locked_stays() {
     assert_eq!(world.stay(&space), [true; 4]);
     unlock(&space);
     assert_eq!(world.stay(&space), [false; 4]);
+}
+
+/// A page that reclaim has chosen, and writes back, is mapped locked by another and used meanwhile.
+#[test]
+fn what_is_mapped_locked_while_it_is_written_back_stays() {
+    let (machine, swap) = machine_with_swap(FRAMES, 64);
+    let zero = zero(&machine);
+    let world = World::new(&machine, &swap, zero.frame());
+    let _space = world.space();
+    let other = FileSpace::new(Epoch, RwLock::new(()), world.contents(2), SMALL);
+    let pause = Arc::new(Barrier::new(2));
+    *world.files.file(2).backing().pause.lock().unwrap() = Some(Arc::clone(&pause));
+    let request = MapRequest { prot: Prot::READ, ..object(2, 0, 1, true, READ / PAGE) };
+    let request = MapRequest { flags: request.flags | MapFlags::LOCKED, ..request };
+    let mapped = || matches!(other.contents().mapping(READ), Mapping::Page { .. });
+    std::thread::scope(|scope| {
+        let reclaim = scope.spawn(|| world.leave());
+        pause.wait();
+        other.mmap(&request).unwrap();
+        assert_eq!(word(&machine, &other, READ + WORD, None), Ok(KINDS[2]));
+        assert!(mapped());
+        pause.wait();
+        reclaim.join().unwrap();
+    });
+    assert_eq!(world.files.file(2).cached(), 1);
+    other.munlock(READ, PAGE).unwrap();
+    world.leave();
+    assert_eq!(world.files.file(2).cached(), 0);
 }

@@ -407,7 +407,7 @@ impl<'m, F: Format + 'm, M: Machine + 'm> Inner<'m, F, M> {
         if object.write_back(index..index + 1).is_err() {
             return 0;
         }
-        object.evict_page(index, head, self.leave())
+        object.evict_page(index, head, self.leave(), &self.records)
     }
 
     /// A page of a file is written back and evicted, one of shared memory swapped out, unless it was accessed and is to be spared then; how many.

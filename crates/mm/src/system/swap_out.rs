@@ -111,12 +111,14 @@ impl<'m, F: Format + 'm, M: Machine + 'm> Inner<'m, F, M> {
         frame: Frame,
         most: u32,
     ) -> Result<(), Kept> {
-        let area = self.area.as_ref().ok_or(Kept::NoSwap)?;
+        if self.area.is_none() {
+            return Err(Kept::NoSwap);
+        }
         if self.records.is_locked(frame) && object.is_locked_in(index..index + 1, None) {
             return Err(Kept::InUse);
         }
         let _claim = self.records.claim(frame).ok_or(Kept::InUse)?;
-        object.swap_out(index, frame, most, area, self.bytes, self.leave())
+        object.swap_out(index, frame, most, self)
     }
 }
 

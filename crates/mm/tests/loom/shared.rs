@@ -99,8 +99,12 @@ unsafe impl Send for World {}
 unsafe impl Sync for World {}
 
 fn map(space: &Space, flags: MapFlags) {
+    map_as(space, Prot::READ | Prot::WRITE, flags);
+}
+
+fn map_as(space: &Space, prot: Prot, flags: MapFlags) {
     let source = Source::Object { id: NonZeroU64::MIN, offset: 0, rights: Prot::all() };
-    let request = read_write(1).at(AT);
+    let request = MapRequest { prot, ..read_write(1).at(AT) };
     space.mmap(&MapRequest { source, flags: request.flags | MapFlags::SHARED | flags, ..request }).unwrap();
 }
 
@@ -374,4 +378,22 @@ fn munlock_against_mlock_of_a_new_mapping() {
         world.other().munlock(AT, PAGE).unwrap();
         assert!(!world.is_locked());
     });
+}
+
+/// Who has mapped a page as `MAP_LOCKED` says, and used it, has it in memory, also if it may only read it.
+#[test]
+fn shared_memory_is_swapped_out_against_a_mapping_that_is_locked() {
+    let map_locked = |world: &World| {
+        let other = world.other();
+        map_as(&other, Prot::READ, MapFlags::LOCKED);
+        other.fault(AT, Access::Read).unwrap();
+    };
+    model(
+        |world| world.add_other(false),
+        [page_out, map_locked],
+        |world| {
+            assert_eq!(world.counts(), (1, 0, 0), "the other has locked it");
+            world.other().munlock(AT, PAGE).unwrap();
+        },
+    );
 }
