@@ -244,3 +244,45 @@ fn what_is_mapped_locked_while_it_is_written_back_stays() {
     world.leave();
     assert_eq!(world.files.file(2).cached(), 0);
 }
+
+/// What is moved stays locked, also the pages of objects, which have their marks for all that map them.
+#[test]
+fn what_is_moved_stays_locked() {
+    let (machine, swap) = machine_with_swap(FRAMES, 64);
+    let zero = zero(&machine);
+    let world = World::new(&machine, &swap, zero.frame());
+    let space = world.space();
+    lock(&space);
+    let flags = RemapFlags::MAYMOVE | RemapFlags::FIXED;
+    let there = |at| at + 100 * PAGE;
+    all(&space, |space, at| assert_eq!(space.mremap(at, PAGE, PAGE, flags, there(at)), Ok(there(at))));
+    let mapped = |at| matches!(space.contents().mapping(there(at)), Mapping::Page { .. });
+    world.leave();
+    assert_eq!(KINDS.map(mapped), [true; 4]);
+    all(&space, |space, at| space.munlock(there(at), PAGE).unwrap());
+    world.leave();
+    assert_eq!(KINDS.map(mapped), [false; 4]);
+}
+
+/// A page that a space has mapped twice, and locked at both places, stays until it is unlocked at both.
+#[test]
+fn what_is_mapped_twice_is_locked_until_it_is_unlocked_twice() {
+    let (machine, swap) = machine_with_swap(FRAMES, 64);
+    let zero = zero(&machine);
+    let world = World::new(&machine, &swap, zero.frame());
+    let space = world.space();
+    lock(&space);
+    let give_up: [fn(&FileSpace<'_>, u64); 2] =
+        [|space, at| space.munlock(at, PAGE).unwrap(), |space, at| space.munmap(at, PAGE).unwrap()];
+    for give_up in give_up {
+        for (id, at) in [(1, 50 * PAGE), (2, 51 * PAGE)] {
+            let request = object(id, 0, 1, true, at / PAGE);
+            space.mmap(&MapRequest { flags: request.flags | MapFlags::LOCKED, ..request }).unwrap();
+            word(&machine, &space, at + WORD, None).unwrap();
+            give_up(&space, at);
+        }
+        assert_eq!(world.stay(&space), [true; 4]);
+    }
+    unlock(&space);
+    assert_eq!(world.stay(&space), [false; 4]);
+}

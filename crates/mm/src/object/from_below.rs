@@ -5,11 +5,15 @@ use core::ops::Range;
 use isotherm_page::{Folio, Frame};
 use isotherm_pagetable::{Format, Machine, Mapping, PageRange, SpaceId, VirtAddr};
 
+use super::extents::Extent;
 use super::{Backing, Inner, Object};
 use crate::mmap_lock::MmapLock;
 use crate::paged::Mm;
 use crate::shared::Shared;
 use crate::system::{Kept, Records};
+
+/// Addresses of a space.
+type Place<'a, 'm, F, M> = (&'a Shared<Mm<'m, F, M>>, Range<u64>);
 
 impl<'m, F: Format, M: Machine> Inner<'m, F, M> {
     /// Calls `each` for wherever the frame is mapped, which is the page of this index.
@@ -29,10 +33,15 @@ impl<'m, F: Format, M: Machine> Inner<'m, F, M> {
         }
     }
 
-    /// Whether a space that maps some of these pages, other than this one, has locked memory.
-    fn is_locked_in(&self, pages: &Range<u64>, but: Option<&Shared<Mm<'m, F, M>>>) -> bool {
+    /// Whether a space that maps some of these pages has locked memory. Where it maps them does not count if that is at these
+    /// addresses of this space.
+    fn is_locked_in(&self, pages: &Range<u64>, but: Option<Place<'_, 'm, F, M>>) -> bool {
+        let counts = |extent: &Extent<'m, F, M>, first: u64| {
+            but.as_ref().is_none_or(|(mm, range)| !extent.mm.is(mm) || !range.contains(&first))
+        };
         self.extents.iter().any(|extent| {
-            extent.mm.has_locks() && but.is_none_or(|but| !extent.mm.is(but)) && extent.find(pages).is_some()
+            extent.mm.has_locks()
+                && extent.find(pages).is_some_and(|(range, _)| counts(extent, range.start().0))
         })
     }
 
@@ -72,8 +81,9 @@ impl<'m, F: Format, M: Machine, B: Backing, L: MmapLock> Object<'m, F, M, B, L> 
         is
     }
 
-    /// Whether a space that maps some of these pages, other than this one, has locked memory.
-    pub(crate) fn is_locked_in(&self, pages: Range<u64>, but: Option<&Shared<Mm<'m, F, M>>>) -> bool {
+    /// Whether a space that maps some of these pages has locked memory. Where it maps them does not count if that is at these
+    /// addresses of this space.
+    pub(crate) fn is_locked_in(&self, pages: Range<u64>, but: Option<Place<'_, 'm, F, M>>) -> bool {
         self.read().is_locked_in(&pages, but)
     }
 

@@ -246,12 +246,13 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Paged<'m, F, M, 
         }
     }
 
-    /// Whether another space has locked memory that maps these pages of the VMA's object, and whether one that may map its anonymous
-    /// pages.
+    /// Whether the pages of the VMA's object are mapped elsewhere by a space that has locked memory, perhaps by this one at other
+    /// addresses; and whether another space has that may map its anonymous pages.
     fn others_lock(&self, kin: &Kin<'m, F, M>, vma: &VmaInfo, pages: PageRange) -> (bool, bool) {
         let object = vma.object.and_then(|(id, first)| Some((self.objects.get(id)?, first)));
-        let of_object = object
-            .is_some_and(|(object, first)| object.is_locked_in(first..first + pages.pages(), Some(&self.mm)));
+        let of_object = object.is_some_and(|(object, first)| {
+            object.is_locked_in(first..first + pages.pages(), Some((&self.mm, vma.range())))
+        });
         (of_object, (vma.object.is_none() || vma.has_anon) && kin.others_lock(&self.mm))
     }
 

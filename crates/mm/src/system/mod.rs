@@ -103,7 +103,8 @@ impl<'m, F: Format, M: Machine> System<'m, F, M> {
     }
 
     /// Whether a page must stay in memory ([`mlock`](crate::AddressSpace::mlock)), by the first frame of its folio. It may say so of a
-    /// page that nobody has locked, if two spaces may map it, and one of them has unlocked it and has other memory that is locked.
+    /// page that nobody has locked, if it may be mapped at two places, was unlocked at one, and a space of the other has other memory
+    /// that is locked.
     #[must_use]
     pub fn is_locked<O: Objects<'m, F, M>>(&self, objects: &O, frame: Frame) -> bool {
         self.inner().stays(objects, frame)
