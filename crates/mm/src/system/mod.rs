@@ -14,6 +14,7 @@ mod reclaim;
 mod records;
 mod split;
 mod swap_out;
+mod word;
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -28,7 +29,7 @@ use crate::paged::Mm;
 use crate::shared::Shared;
 use crate::spin::Spin;
 use crate::swap::{FrameBytes, SwapArea};
-use crate::sync::counter::{AtomicU64, Ordering};
+use crate::sync::counter::{self as atomic, AtomicU64, Ordering};
 pub(crate) use family::{Busy, Family, Moved, MovedList, Roster};
 pub(crate) use kin::Kin;
 pub use nodes::Nodes;

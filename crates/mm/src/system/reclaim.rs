@@ -287,7 +287,7 @@ impl<'m, F: Format + 'm, M: Machine + 'm> Inner<'m, F, M> {
             && u64::from(folio.maps()) <= folio.order().frames()
             && let Some(index) = page.checked_sub(offset)
         {
-            self.records.set(head, Owner::Family(family), index, false, now);
+            self.records.learn(head, Owner::Family(family), index);
         }
         folio.remaining() as u64
     }

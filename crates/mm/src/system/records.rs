@@ -5,9 +5,9 @@ use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering, fence};
 
 use isotherm_page::Frame;
 
+use super::word::{LOCKED, Word};
 use crate::error::Error;
 use crate::spin::relax;
-use crate::sync::counter::AtomicU64;
 use crate::vma::ObjectId;
 
 /// Whose page it is: by what its mappings are found.
@@ -19,8 +19,8 @@ pub(crate) enum Owner {
     Object(ObjectId),
 }
 
-/// Of an owner and an index together.
-const BITS: u32 = 62;
+/// Of an owner and an index together: below the mark.
+const BITS: u32 = LOCKED.trailing_zeros();
 /// Pages of addresses of 48 bits, as 4 levels of tables translate them.
 const NEAR_BITS: u32 = 36;
 /// Pages of those of 56 bits: of user programs with 5 levels.
@@ -28,15 +28,14 @@ const FAR_BITS: u32 = 44;
 const OBJECT: u64 = 1 << 63;
 /// The index is one of [`FAR_BITS`], and for the owner's number there is less room.
 const FAR: u64 = 1 << 62;
-/// Somebody who maps the page has locked it, or had: see `Inner::stays`.
-const LOCKED: u8 = 1 << 7;
 /// Generations are distinguished modulo so many.
 pub(crate) const GENERATIONS: u64 = 1 << 7;
 
-/// One word and one byte a frame: the index of a folio's first page in what it belongs to, and the generation. Both are hints:
-/// whoever follows them looks at page tables or at the object, and finds out whether they are right.
+/// One word and one byte a frame: the index of a folio's first page in what it belongs to, with the mark of locked pages, and the
+/// generation. Index and generation are hints: whoever follows them looks at page tables or at the object, and finds out whether they
+/// are right.
 pub(crate) struct Records {
-    owners: Vec<AtomicU64>,
+    owners: Vec<Word>,
     ages: Vec<AtomicU8>,
     /// A bit a frame: somebody swaps the page out, or moves it away. This is no hint.
     leaving: Vec<AtomicUsize>,
@@ -82,7 +81,7 @@ impl Records {
         let (mut owners, mut ages) = (Vec::new(), Vec::new());
         owners.try_reserve_exact(count).map_err(|_| Error::NoMemory)?;
         ages.try_reserve_exact(count).map_err(|_| Error::NoMemory)?;
-        owners.resize_with(count, || AtomicU64::new(0));
+        owners.resize_with(count, Word::new);
         ages.resize_with(count, || AtomicU8::new(0));
         let (mut leaving, words) = (Vec::new(), count.div_ceil(usize::BITS as usize));
         leaving.try_reserve_exact(words).map_err(|_| Error::NoMemory)?;
@@ -151,23 +150,16 @@ impl Records {
     }
 
     /// The folio that begins with this frame is that page from now on, and is young. What has no room in a word is not
-    /// remembered: families and objects with numbers from 2^26 on, or from 2^18 on for addresses, or pages of an object, beyond 48
+    /// remembered: families and objects with numbers from 2^25 on, or from 2^17 on for addresses, or pages of an object, beyond 48
     /// bits. Their pages are not reclaimed.
     pub(crate) fn set(&self, head: Frame, owner: Owner, index: u64, locked: bool, generation: u64) {
-        let Some((word, age)) = self.at(head) else { return };
-        let (kind, number) = match owner {
-            Owner::Family(number) => (0, u64::from(number)),
-            Owner::Object(id) => (OBJECT, id.get()),
-        };
-        let (far, bits) = if index >> NEAR_BITS == 0 { (0, NEAR_BITS) } else { (FAR, FAR_BITS) };
-        let fits = number >> (BITS - bits) == 0 && index >> bits == 0;
-        let packed = if fits { kind | far | number << bits | index } else { 0 };
-        word.store(packed, Ordering::Relaxed);
-        age.store((generation % GENERATIONS) as u8 | if locked { LOCKED } else { 0 }, Ordering::Relaxed);
+        let Some((word, _)) = self.at(head) else { return };
+        word.set(pack(owner, index), locked);
+        self.touch(head, generation);
     }
 
     pub(crate) fn get(&self, head: Frame) -> Option<(Owner, u64)> {
-        let packed = self.at(head)?.0.load(Ordering::Relaxed);
+        let packed = self.at(head)?.0.whose();
         let bits = if packed & FAR == 0 { NEAR_BITS } else { FAR_BITS };
         let number = packed >> bits & ((1 << (BITS - bits)) - 1);
         let owner = if packed & OBJECT == 0 {
@@ -178,63 +170,71 @@ impl Records {
         Some((owner, packed & ((1 << bits) - 1)))
     }
 
-    /// A page of an object is mapped: the same as [`set`](Self::set), but that it stays locked if it is.
+    /// A page of an object is mapped: the same as [`set`](Self::set), but that others may map it too, and it stays locked if it is.
     pub(crate) fn map(&self, head: Frame, owner: Owner, index: u64, locked: bool, generation: u64) {
-        if self.get(head) != Some((owner, index)) {
-            return self.set(head, owner, index, locked, generation);
-        }
+        let Some((word, _)) = self.at(head) else { return };
+        word.map(pack(owner, index), locked);
         self.touch(head, generation);
-        if locked {
-            self.lock(head, true);
+    }
+
+    /// A page that is in use is that one, unless somebody knows better.
+    pub(crate) fn learn(&self, head: Frame, owner: Owner, index: u64) {
+        if let Some((word, _)) = self.at(head) {
+            word.learn(pack(owner, index));
         }
     }
 
     /// What is known of a folio is known of its pages, which it is about to become.
     pub(crate) fn spread(&self, head: Frame, frames: u64) {
         let (Some((owner, index)), Some((_, age))) = (self.get(head), self.at(head)) else { return };
-        let age = age.load(Ordering::Relaxed);
+        let age = u64::from(age.load(Ordering::Relaxed));
         for n in 1..frames {
-            self.set(head.add(n), owner, index + n, age & LOCKED != 0, u64::from(age & !LOCKED));
+            self.set(head.add(n), owner, index + n, self.is_locked(head), age);
         }
     }
 
-    fn at(&self, head: Frame) -> Option<(&AtomicU64, &AtomicU8)> {
+    fn at(&self, head: Frame) -> Option<(&Word, &AtomicU8)> {
         let at = usize::try_from(head.0).ok()?;
         Some((self.owners.get(at)?, self.ages.get(at)?))
     }
 
     /// Sets or clears the mark.
     pub(crate) fn lock(&self, head: Frame, locked: bool) {
-        if let Some((_, age)) = self.at(head) {
-            if locked {
-                age.fetch_or(LOCKED, Ordering::Relaxed);
-            } else {
-                age.fetch_and(!LOCKED, Ordering::Relaxed);
-            }
+        if let Some((word, _)) = self.at(head) {
+            word.lock(locked);
         }
     }
 
     pub(crate) fn is_locked(&self, head: Frame) -> bool {
-        self.at(head).is_some_and(|(_, age)| age.load(Ordering::Relaxed) & LOCKED != 0)
+        self.at(head).is_some_and(|(word, _)| word.is_locked())
     }
 
     /// It was used in this generation.
     pub(crate) fn touch(&self, head: Frame, generation: u64) {
         if let Some((_, age)) = self.at(head) {
-            let old = age.load(Ordering::Relaxed);
-            let new = old & LOCKED | (generation % GENERATIONS) as u8;
-            if old != new {
-                // Who locks it meanwhile is not overwritten.
-                let _ = age.compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed);
+            let new = (generation % GENERATIONS) as u8;
+            if age.load(Ordering::Relaxed) != new {
+                age.store(new, Ordering::Relaxed);
             }
         }
     }
 
     /// How many generations ago it was used, up to [`GENERATIONS`].
     pub(crate) fn age(&self, head: Frame, now: u64) -> u64 {
-        let age = self.at(head).map_or(0, |(_, age)| u64::from(age.load(Ordering::Relaxed) & !LOCKED));
+        let age = self.at(head).map_or(0, |(_, age)| u64::from(age.load(Ordering::Relaxed)));
         now.wrapping_sub(age) % GENERATIONS
     }
+}
+
+/// In one word, 0 if there is no room.
+fn pack(owner: Owner, index: u64) -> u64 {
+    let (kind, number) = match owner {
+        Owner::Family(number) => (0, u64::from(number)),
+        Owner::Object(id) => (OBJECT, id.get()),
+    };
+    let (far, bits) = if index >> NEAR_BITS == 0 { (0, NEAR_BITS) } else { (FAR, FAR_BITS) };
+    let fits = number >> (BITS - bits) == 0 && index >> bits == 0;
+    if fits { kind | far | number << bits | index } else { 0 }
 }
 
 #[cfg(all(test, not(loom)))]
