@@ -1,4 +1,18 @@
-//! What is remembered of each frame: whose page it is, and when it was used last.
+//! What is remembered of each frame: whose page it is, when it was used last, and whether somebody has locked it.
+//!
+//! **Locked pages.** VMAs say what is locked. A page has a mark, which a fault in such a VMA sets before it maps the page, and `mlock` under
+//! the lock of a table that maps it. The mark counts as long as a space that may map the page has locked memory. What is marked and
+//! found in memory after that stays there:
+//!
+//! - *Who takes an anonymous page away*, to swap or to another frame, or splits its folio, says so, claims the page, fences, and
+//!   looks at the mark. Who marks a page that is mapped sets the mark, fences, and looks at claims; if there is one he waits, and goes
+//!   through the page table again. One of the two fences comes first: either the mark is seen, or the claim.
+//! - *Who takes a page of an object away* looks at the mark with the object's lock held for writing, when the page is mapped nowhere:
+//!   faults that mark it hold that lock for reading.
+//! - *Who unlocks pages* leaves the mark if another space may have them locked. He says that he is at it before he looks who there is. A
+//!   space that he may not have seen waits for him before it marks a page: when it first has locked memory, and when it has some
+//!   and maps an object.
+//! - *Two who map a page for the first time* set whose it is, and the mark, in one word.
 
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering, fence};
@@ -37,9 +51,9 @@ pub(crate) const GENERATIONS: u64 = 1 << 7;
 pub(crate) struct Records {
     owners: Vec<Word>,
     ages: Vec<AtomicU8>,
-    /// A bit a frame: somebody swaps the page out, or moves it away. This is no hint.
+    /// A bit a frame: somebody swaps the page out, moves it away, or splits its folio. This is no hint.
     leaving: Vec<AtomicUsize>,
-    /// How many take pages away at this moment, to other frames or to swap: who finds 0 need not look at claims.
+    /// How many take pages away at this moment, to other frames or to swap, or split folios: who finds 0 need not look at claims.
     moving: AtomicUsize,
     /// How many unlock pages.
     unlocking: AtomicUsize,
