@@ -31,7 +31,9 @@
 //! writer that waits for readers of VMAs waits for faults that wait for 3 to 6 at most. A section of RCU is entered at any
 //! place, and nothing is waited for in one. VMAs and nodes are freed by callbacks of RCU, which take 6 alone. Pages are
 //! brought in and written back without any lock, also by swap, but where advice pages out, which holds `mmap_lock` for reading.
-//! Reclaim takes no locks of spaces: it walks page tables, and waits for a fork or a move by giving up ([`Kept::Busy`]). The protocol of the
+//! Reclaim takes no locks of spaces: it walks page tables, and waits for a fork or a move by giving up ([`Kept::Busy`]). Who locks or
+//! unlocks pages waits, with `mmap_lock` held, for who takes them away at that moment, or unlocks them elsewhere; these wait for 3 to 6
+//! at most, and for forks and moves of other spaces. The protocol of the
 //! VMAs' locks is the essay at the top of `src/lock.rs`.
 //!
 //! Rules of locks are those of the series "Per-VMA locks" v2 (linux-mm, January 2023), called *the seed* here; rules of layout

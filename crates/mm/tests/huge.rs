@@ -4,7 +4,7 @@
 
 mod common;
 
-use std::sync::RwLock;
+use std::sync::{Barrier, RwLock};
 
 use common::host::*;
 use common::swap::*;
@@ -244,4 +244,41 @@ fn folios_are_split_on_demotion() {
     }
     drop((space, child));
     assert_eq!((machine.free_frames(), swap.area.used()), (before, 0));
+}
+
+/// A folio that is split while it is locked, or unlocked: all of its pages are what the space says in the end.
+#[test]
+fn pages_of_a_folio_that_is_split_are_locked_as_it_was() {
+    for round in 0..200 {
+        let (machine, swap) = machine_with_swap(FRAMES, 16);
+        let zero = zero(&machine);
+        let system = system::<X86_64>(&machine, &swap);
+        let space: Space<'_> = Space::new(Epoch, RwLock::new(()), paged(&system, zero.frame(), 9, 9), WIDE);
+        // Other memory that stays locked, so that marks count.
+        for (at, pages) in [(AT - HUGE, 1), (AT, 512)] {
+            space.mmap(&anonymous(pages).at(at)).unwrap();
+        }
+        space.mlock(AT - HUGE, PAGE, false).unwrap();
+        let lock = round % 2 == 0;
+        if !lock {
+            space.mlock(AT, HUGE, false).unwrap();
+        }
+        word(&machine, &space, AT, Some(1)).unwrap();
+        let head = space.contents().access(AT, Access::Read).unwrap();
+        assert_eq!(folio(&machine, &space, AT), 9);
+        let start = Barrier::new(2);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                start.wait();
+                system.split(head).unwrap();
+            });
+            start.wait();
+            // At another moment of the split each time.
+            (0..round * 20).for_each(|_| std::hint::spin_loop());
+            if lock { space.mlock(AT, HUGE, false).unwrap() } else { space.munlock(AT, HUGE).unwrap() }
+        });
+        for n in 0..512 {
+            assert_eq!(system.is_locked(&(), head.add(n)), lock, "page {n} in round {round}");
+        }
+    }
 }

@@ -4,7 +4,7 @@
 
 mod common;
 
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, Barrier, RwLock};
 
 use common::files::*;
 use common::host::*;
@@ -213,6 +213,76 @@ fn what_is_mapped_locked_stays() {
         word(&machine, &space, at + WORD, Some(at)).unwrap();
     }
     assert_eq!(world.stay(&space), [true; 4]);
+    unlock(&space);
+    assert_eq!(world.stay(&space), [false; 4]);
+}
+
+/// A page that reclaim has chosen, and writes back, is mapped locked by another and used meanwhile.
+#[test]
+fn what_is_mapped_locked_while_it_is_written_back_stays() {
+    let (machine, swap) = machine_with_swap(FRAMES, 64);
+    let zero = zero(&machine);
+    let world = World::new(&machine, &swap, zero.frame());
+    let _space = world.space();
+    let other = FileSpace::new(Epoch, RwLock::new(()), world.contents(2), SMALL);
+    let pause = Arc::new(Barrier::new(2));
+    *world.files.file(2).backing().pause.lock().unwrap() = Some(Arc::clone(&pause));
+    let request = MapRequest { prot: Prot::READ, ..object(2, 0, 1, true, READ / PAGE) };
+    let request = MapRequest { flags: request.flags | MapFlags::LOCKED, ..request };
+    let mapped = || matches!(other.contents().mapping(READ), Mapping::Page { .. });
+    std::thread::scope(|scope| {
+        let reclaim = scope.spawn(|| world.leave());
+        pause.wait();
+        other.mmap(&request).unwrap();
+        assert_eq!(word(&machine, &other, READ + WORD, None), Ok(KINDS[2]));
+        assert!(mapped());
+        pause.wait();
+        reclaim.join().unwrap();
+    });
+    assert_eq!(world.files.file(2).cached(), 1);
+    other.munlock(READ, PAGE).unwrap();
+    world.leave();
+    assert_eq!(world.files.file(2).cached(), 0);
+}
+
+/// What is moved stays locked, also the pages of objects, which have their marks for all that map them.
+#[test]
+fn what_is_moved_stays_locked() {
+    let (machine, swap) = machine_with_swap(FRAMES, 64);
+    let zero = zero(&machine);
+    let world = World::new(&machine, &swap, zero.frame());
+    let space = world.space();
+    lock(&space);
+    let flags = RemapFlags::MAYMOVE | RemapFlags::FIXED;
+    let there = |at| at + 100 * PAGE;
+    all(&space, |space, at| assert_eq!(space.mremap(at, PAGE, PAGE, flags, there(at)), Ok(there(at))));
+    let mapped = |at| matches!(space.contents().mapping(there(at)), Mapping::Page { .. });
+    world.leave();
+    assert_eq!(KINDS.map(mapped), [true; 4]);
+    all(&space, |space, at| space.munlock(there(at), PAGE).unwrap());
+    world.leave();
+    assert_eq!(KINDS.map(mapped), [false; 4]);
+}
+
+/// A page that a space has mapped twice, and locked at both places, stays until it is unlocked at both.
+#[test]
+fn what_is_mapped_twice_is_locked_until_it_is_unlocked_twice() {
+    let (machine, swap) = machine_with_swap(FRAMES, 64);
+    let zero = zero(&machine);
+    let world = World::new(&machine, &swap, zero.frame());
+    let space = world.space();
+    lock(&space);
+    let give_up: [fn(&FileSpace<'_>, u64); 2] =
+        [|space, at| space.munlock(at, PAGE).unwrap(), |space, at| space.munmap(at, PAGE).unwrap()];
+    for give_up in give_up {
+        for (id, at) in [(1, 50 * PAGE), (2, 51 * PAGE)] {
+            let request = object(id, 0, 1, true, at / PAGE);
+            space.mmap(&MapRequest { flags: request.flags | MapFlags::LOCKED, ..request }).unwrap();
+            word(&machine, &space, at + WORD, None).unwrap();
+            give_up(&space, at);
+        }
+        assert_eq!(world.stay(&space), [true; 4]);
+    }
     unlock(&space);
     assert_eq!(world.stay(&space), [false; 4]);
 }

@@ -5,11 +5,15 @@ use core::ops::Range;
 use isotherm_page::{Folio, Frame};
 use isotherm_pagetable::{Format, Machine, Mapping, PageRange, SpaceId, VirtAddr};
 
+use super::extents::Extent;
 use super::{Backing, Inner, Object};
 use crate::mmap_lock::MmapLock;
 use crate::paged::Mm;
 use crate::shared::Shared;
-use crate::system::Kept;
+use crate::system::{Kept, Records};
+
+/// Addresses of a space.
+type Place<'a, 'm, F, M> = (&'a Shared<Mm<'m, F, M>>, Range<u64>);
 
 impl<'m, F: Format, M: Machine> Inner<'m, F, M> {
     /// Calls `each` for wherever the frame is mapped, which is the page of this index.
@@ -27,6 +31,27 @@ impl<'m, F: Format, M: Machine> Inner<'m, F, M> {
                 each(&extent.mm, range.start());
             }
         }
+    }
+
+    /// Whether a space that maps some of these pages has locked memory. Where it maps them does not count if that is at these
+    /// addresses of this space.
+    fn is_locked_in(&self, pages: &Range<u64>, but: Option<Place<'_, 'm, F, M>>) -> bool {
+        let counts = |extent: &Extent<'m, F, M>, first: u64| {
+            but.as_ref().is_none_or(|(mm, range)| !extent.mm.is(mm) || !range.contains(&first))
+        };
+        self.extents.iter().any(|extent| {
+            extent.mm.has_locks()
+                && extent.find(pages).is_some_and(|(range, _)| counts(extent, range.start().0))
+        })
+    }
+
+    /// Whether the page of this index, which is this frame, is to stay in memory: it is marked, and somebody who maps it has locked memory.
+    ///
+    /// It is asked with the object's lock held for writing, after the page was taken out of all page tables. Then it is right: a fault
+    /// marks the page while it holds the lock, and `mlock` under the lock of a table that maps it. Who comes later does not find the page
+    /// mapped, and waits for the object's lock.
+    pub(super) fn stays(&self, records: &Records, index: u64, frame: Frame) -> bool {
+        records.is_locked(frame) && self.is_locked_in(&(index..index + 1), None)
     }
 }
 
@@ -56,12 +81,10 @@ impl<'m, F: Format, M: Machine, B: Backing, L: MmapLock> Object<'m, F, M, B, L> 
         is
     }
 
-    /// Whether a space that maps some of these pages, other than this one, has locked memory.
-    pub(crate) fn is_locked_in(&self, pages: Range<u64>, but: Option<&Shared<Mm<'m, F, M>>>) -> bool {
-        let inner = self.read();
-        inner.extents.iter().any(|extent| {
-            extent.mm.has_locks() && but.is_none_or(|but| !extent.mm.is(but)) && extent.find(&pages).is_some()
-        })
+    /// Whether a space that maps some of these pages has locked memory. Where it maps them does not count if that is at these
+    /// addresses of this space.
+    pub(crate) fn is_locked_in(&self, pages: Range<u64>, but: Option<Place<'_, 'm, F, M>>) -> bool {
+        self.read().is_locked_in(&pages, but)
     }
 
     /// Calls `each` for the frames of those pages of a range that are in memory, with the lock held: no page moves meanwhile.
@@ -117,25 +140,25 @@ impl<'m, F: Format, M: Machine, B: Backing, L: MmapLock> Object<'m, F, M, B, L> 
     /// pages of files; of shared memory none. Left are those that are dirty, which [`write_back`](Self::write_back) makes clean, and those that
     /// somebody else refers to. The next access brings a page in again.
     pub fn evict(&self, pages: Range<u64>) -> u64 {
-        self.evict_mapped(pages, u32::MAX)
+        self.evict_mapped(pages, u32::MAX, None)
     }
 
-    /// The same with those that are mapped so often at most.
-    pub(crate) fn evict_mapped(&self, pages: Range<u64>, most: u32) -> u64 {
+    /// The same with those that are mapped so often at most, and are not locked, as the records of a system say.
+    pub(crate) fn evict_mapped(&self, pages: Range<u64>, most: u32, records: Option<&Records>) -> u64 {
         let mut inner = self.write();
         let (mut at, mut evicted) = (pages.start, 0);
         while let Some(page) = inner.cache.first_in(at..pages.end) {
             let (index, frame) = (page.index, page.frame);
             at = index + 1;
-            evicted += u64::from(self.evict_cached(&mut inner, index, frame, most, None));
+            evicted += u64::from(self.evict_cached(&mut inner, index, frame, most, (records, None)));
         }
         evicted
     }
 
-    /// One page, if it is this frame. `left_at` is found again when the page comes back.
-    pub(crate) fn evict_page(&self, index: u64, frame: Frame, left_at: u64) -> u64 {
+    /// One page, if it is this frame, and not locked. `left_at` is found again when the page comes back.
+    pub(crate) fn evict_page(&self, index: u64, frame: Frame, left_at: u64, records: &Records) -> u64 {
         let mut inner = self.write();
-        u64::from(self.evict_cached(&mut inner, index, frame, u32::MAX, Some(left_at)))
+        u64::from(self.evict_cached(&mut inner, index, frame, u32::MAX, (Some(records), Some(left_at))))
     }
 
     fn evict_cached(
@@ -144,7 +167,7 @@ impl<'m, F: Format, M: Machine, B: Backing, L: MmapLock> Object<'m, F, M, B, L> 
         index: u64,
         frame: Frame,
         most: u32,
-        left_at: Option<u64>,
+        (records, left_at): (Option<&Records>, Option<u64>),
     ) -> bool {
         let Ok(folio) = Folio::get(self.machine, frame) else { return false };
         let clean = inner.cache.get(index).is_some_and(|page| page.frame == frame && !page.is_dirty());
@@ -159,6 +182,9 @@ impl<'m, F: Format, M: Machine, B: Backing, L: MmapLock> Object<'m, F, M, B, L> 
         if folio.refs() != 2 {
             // Not the cache's and ours alone. A gather that is still to flush is among the others, and what its mappings
             // were written through says so only when it gives its reference back: so this is looked at first.
+            return false;
+        }
+        if records.is_some_and(|records| inner.stays(records, index, frame)) {
             return false;
         }
         if !folio.take_dirty() {

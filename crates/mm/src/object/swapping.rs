@@ -2,8 +2,8 @@
 //!
 //! A page is taken out of all page tables and marked clean, in one hold of the lock. Then it is written to swap without the lock,
 //! while it stays in the cache: who needs it meanwhile maps it again. In a second hold of the lock the cache has its swap entry in its place, if
-//! nobody has marked it dirty: whoever maps it writable does, and so does [`with_page`](Object::with_page). Else, and if swap
-//! fails, it is dirty again, as all shared memory is, and stays.
+//! nobody has marked it dirty: whoever maps it writable does, and so does [`with_page`](Object::with_page). Else, if somebody has
+//! locked it meanwhile, and if swap fails, it is dirty again, as all shared memory is, and stays.
 //!
 //! Page tables have no swap entry of it, but nothing: whoever maps the object finds the page by its index, and a fault of any of them
 //! brings it back for all. So the pages of a space that are in swap ([`Rss`](crate::Rss)) are its own alone; those of shared memory
@@ -17,7 +17,7 @@ use isotherm_pagetable::{Format, Machine, PageRange, SwapCounts};
 use super::{Backing, BackingError, Inner, Object, ObjectKind, PageInError};
 use crate::mmap_lock::MmapLock;
 use crate::swap::{FrameBytes, SwapArea, SwapPage};
-use crate::system::Kept;
+use crate::system::{self, Kept};
 
 /// Where an object's pages are that are in swap.
 pub(super) struct Swapped<'m> {
@@ -43,16 +43,16 @@ impl<'m, F: Format, M: Machine, B: Backing, L: MmapLock> Object<'m, F, M, B, L> 
     }
 
     /// Swaps out a page of shared memory that is this frame, and mapped so often at most. The caller has seen to it that nobody
-    /// else does.
+    /// else does. It stays if it is locked by the time when it would leave.
     pub(crate) fn swap_out(
         &self,
         index: u64,
         frame: Frame,
         most: u32,
-        area: &Arc<SwapArea>,
-        bytes: &'m (dyn FrameBytes + Sync),
-        left_at: u64,
+        system: &system::Inner<'m, F, M>,
     ) -> Result<(), Kept> {
+        let (area, bytes) = (system.area.as_ref().ok_or(Kept::NoSwap)?, system.bytes);
+        let left_at = system.leave();
         let folio = Folio::get(self.machine, frame).map_err(|_| Kept::NotFound)?;
         {
             let mut inner = self.write();
@@ -79,7 +79,9 @@ impl<'m, F: Format, M: Machine, B: Backing, L: MmapLock> Object<'m, F, M, B, L> 
         let done = match (written, still) {
             (Err(why), _) => Err(why.into()),
             (Ok(swap_entry), Some(page))
-                if !page.is_dirty() && self.unmap(&inner, index, &folio) == Ok(false) =>
+                if !page.is_dirty()
+                    && self.unmap(&inner, index, &folio) == Ok(false)
+                    && !inner.stays(&system.records, index, frame) =>
             {
                 Ok(swap_entry)
             }

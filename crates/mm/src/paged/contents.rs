@@ -76,6 +76,9 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Contents for Pag
             && let Some(object) = self.objects.get(id)
         {
             object.attach(&self.mm, vma, pgoff);
+            if self.mm.has_locks() {
+                self.wait_for_unlocking();
+            }
         }
     }
 
@@ -231,18 +234,25 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Paged<'m, F, M, 
             return;
         }
         self.mm.set_locks(locks);
-        if let Some(kin) = self.kin.as_ref().filter(|_| locks) {
-            // Who unlocks a page may have seen nobody else who locks any.
+        if locks {
+            self.wait_for_unlocking();
+        }
+    }
+
+    /// Who unlocks pages may have seen nobody else who maps them and has locked memory: it has unlocked them when this returns.
+    fn wait_for_unlocking(&self) {
+        if let Some(kin) = &self.kin {
             kin.system().inner().records.wait_for_unlocking();
         }
     }
 
-    /// Whether another space has locked memory that maps these pages of the VMA's object, and whether one that may map its anonymous
-    /// pages.
+    /// Whether the pages of the VMA's object are mapped elsewhere by a space that has locked memory, perhaps by this one at other
+    /// addresses; and whether another space has that may map its anonymous pages.
     fn others_lock(&self, kin: &Kin<'m, F, M>, vma: &VmaInfo, pages: PageRange) -> (bool, bool) {
         let object = vma.object.and_then(|(id, first)| Some((self.objects.get(id)?, first)));
-        let of_object = object
-            .is_some_and(|(object, first)| object.is_locked_in(first..first + pages.pages(), Some(&self.mm)));
+        let of_object = object.is_some_and(|(object, first)| {
+            object.is_locked_in(first..first + pages.pages(), Some((&self.mm, vma.range())))
+        });
         (of_object, (vma.object.is_none() || vma.has_anon) && kin.others_lock(&self.mm))
     }
 
@@ -266,15 +276,15 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Paged<'m, F, M, 
                     if by_others {
                         return;
                     }
-                    let done = system.records.lock_mapped(folio.head(), locked);
-                    moves = if done { moves } else { Some(folio.head()) };
+                    let moving = system.records.lock_mapped(folio.head(), frame, run.pages, locked);
+                    moves = moves.or(moving);
                 }
             });
             debug_assert!(done.is_ok(), "{done:?}");
-            let Some(head) = moves else { break };
-            // Who moves it waits for no lock that is held here.
+            let Some(frame) = moves else { break };
+            // Who takes it away waits for no lock that is held here.
             let mut tries = 0;
-            while system.records.is_moving(head) {
+            while system.records.is_moving(frame) {
                 relax(tries);
                 tries = tries.saturating_add(1);
             }

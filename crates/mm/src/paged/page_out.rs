@@ -107,6 +107,6 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Paged<'m, F, M, 
             return Ok(gone);
         }
         object.write_back(pages.clone())?;
-        Ok(object.evict_mapped(pages, 1))
+        Ok(object.evict_mapped(pages, 1, self.system().map(|system| &system.inner().records)))
     }
 }

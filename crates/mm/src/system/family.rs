@@ -9,6 +9,8 @@
 //! **Where in a space.** A page has an *index*: that of its VMA, which is the number of the page at whose address it was first
 //! mapped, and which goes with it when it is moved. So it is found at that address, but in VMAs that `mremap` has moved; of these
 //! a space has a list ([`Moved`]). That a page is there is seen in the page tables, so a list may hold more than is true.
+//! A range that is unmapped is taken out of the list afterwards, and walks do not notice. So a walk goes through the list by
+//! address: it asks for the next higher one each time. Going by position it would pass over a place when one before it goes.
 //!
 //! **Walks** find all. A fork or a move says that it begins, to all families of its space, before it changes an entry, and that
 //! it has ended after the child is a member, or the new place is in the list. Who walks waits until none is under way,
@@ -158,9 +160,11 @@ impl MovedList {
         Ok(Self(copy))
     }
 
-    /// The `n`th place at which the page of an index may be.
-    fn nth(&self, index: u64, n: usize) -> Option<u64> {
-        self.0.iter().filter_map(|one| one.find(index)).nth(n)
+    /// The first place behind `after` at which the page of an index may be. Places are asked for by address, as positions in the
+    /// list change when another place is taken out: a place that is in the list all the time is not missed.
+    fn next(&self, index: u64, after: Option<u64>) -> Option<u64> {
+        let places = self.0.iter().filter_map(|one| one.find(index));
+        places.filter(|&at| after.is_none_or(|after| at > after)).min()
     }
 }
 
@@ -268,17 +272,22 @@ impl<'m, F: Format, M: Machine> Family<'m, F, M> {
 impl<F: Format, M: Machine> Mm<'_, F, M> {
     /// Calls `each` for where a frame is mapped here that is the anonymous page of this index.
     fn places(&self, frame: Frame, index: u64, mut each: impl FnMut(VirtAddr)) {
-        let mut n = 0;
-        let mut page = Some(index);
-        while let Some(at) = page {
-            let at = VirtAddr::of_page(at);
+        let mut visit = |page| {
+            let at = VirtAddr::of_page(page);
             if let Mapping::Page { frame: there, .. } = self.tables.query(at)
                 && there == frame
             {
                 each(at);
             }
-            page = self.moved.lock().nth(index, n);
-            n += 1;
+        };
+        visit(index);
+        let mut last = None;
+        loop {
+            // The list is not locked while a table is.
+            let next = self.moved.lock().next(index, last);
+            let Some(page) = next else { break };
+            visit(page);
+            last = Some(page);
         }
     }
 }
@@ -314,7 +323,7 @@ mod tests {
                 }
             }
             for (&page, &index) in &naive {
-                let mut places = (0..).map_while(|n| list.nth(index, n));
+                let mut places = std::iter::successors(list.next(index, None), |&at| list.next(index, Some(at)));
                 prop_assert!(page == index || places.any(|place| place == page), "page {page} of index {index}");
             }
         }

@@ -61,7 +61,7 @@ impl<'m, F: Format + 'm, M: Machine + 'm> System<'m, F, M> {
 
 impl<'m, F: Format + 'm, M: Machine + 'm> Inner<'m, F, M> {
     /// Nobody else takes a page of the folio away.
-    fn claim_all(&self, folio: &Folio<'m, M>) -> Result<Vec<Claim<'_>>, Kept> {
+    pub(super) fn claim_all(&self, folio: &Folio<'m, M>) -> Result<Vec<Claim<'_>>, Kept> {
         let frames = folio.order().frames();
         let mut claims = Vec::new();
         claims.try_reserve_exact(frames as usize).map_err(|_| Kept::NoMemory)?;

@@ -14,6 +14,7 @@ mod reclaim;
 mod records;
 mod split;
 mod swap_out;
+mod word;
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -28,7 +29,7 @@ use crate::paged::Mm;
 use crate::shared::Shared;
 use crate::spin::Spin;
 use crate::swap::{FrameBytes, SwapArea};
-use crate::sync::counter::{AtomicU64, Ordering};
+use crate::sync::counter::{self as atomic, AtomicU64, Ordering};
 pub(crate) use family::{Busy, Family, Moved, MovedList, Roster};
 pub(crate) use kin::Kin;
 pub use nodes::Nodes;
@@ -103,7 +104,8 @@ impl<'m, F: Format, M: Machine> System<'m, F, M> {
     }
 
     /// Whether a page must stay in memory ([`mlock`](crate::AddressSpace::mlock)), by the first frame of its folio. It may say so of a
-    /// page that nobody has locked, if two spaces may map it, and one of them has unlocked it and has other memory that is locked.
+    /// page that nobody has locked, if it may be mapped at two places, was unlocked at one, and a space of the other has other memory
+    /// that is locked.
     #[must_use]
     pub fn is_locked<O: Objects<'m, F, M>>(&self, objects: &O, frame: Frame) -> bool {
         self.inner().stays(objects, frame)

@@ -287,7 +287,7 @@ impl<'m, F: Format + 'm, M: Machine + 'm> Inner<'m, F, M> {
             && u64::from(folio.maps()) <= folio.order().frames()
             && let Some(index) = page.checked_sub(offset)
         {
-            self.records.set(head, Owner::Family(family), index, false, now);
+            self.records.learn(head, Owner::Family(family), index);
         }
         folio.remaining() as u64
     }
@@ -407,7 +407,7 @@ impl<'m, F: Format + 'm, M: Machine + 'm> Inner<'m, F, M> {
         if object.write_back(index..index + 1).is_err() {
             return 0;
         }
-        object.evict_page(index, head, self.leave())
+        object.evict_page(index, head, self.leave(), &self.records)
     }
 
     /// A page of a file is written back and evicted, one of shared memory swapped out, unless it was accessed and is to be spared then; how many.

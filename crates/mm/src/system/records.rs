@@ -1,13 +1,27 @@
-//! What is remembered of each frame: whose page it is, and when it was used last.
+//! What is remembered of each frame: whose page it is, when it was used last, and whether somebody has locked it.
+//!
+//! **Locked pages.** VMAs say what is locked. A page has a mark, which a fault in such a VMA sets before it maps the page, and `mlock` under
+//! the lock of a table that maps it. The mark counts as long as a space that may map the page has locked memory. What is marked and
+//! found in memory after that stays there:
+//!
+//! - *Who takes an anonymous page away*, to swap or to another frame, or splits its folio, says so, claims the page, fences, and
+//!   looks at the mark. Who marks a page that is mapped sets the mark, fences, and looks at claims; if there is one he waits, and goes
+//!   through the page table again. One of the two fences comes first: either the mark is seen, or the claim.
+//! - *Who takes a page of an object away* looks at the mark with the object's lock held for writing, when the page is mapped nowhere:
+//!   faults that mark it hold that lock for reading.
+//! - *Who unlocks pages* leaves the mark if another space may have them locked. He says that he is at it before he looks who there is. A
+//!   space that he may not have seen waits for him before it marks a page: when it first has locked memory, and when it has some
+//!   and maps an object.
+//! - *Two who map a page for the first time* set whose it is, and the mark, in one word.
 
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering, fence};
 
 use isotherm_page::Frame;
 
+use super::word::{LOCKED, Word};
 use crate::error::Error;
 use crate::spin::relax;
-use crate::sync::counter::AtomicU64;
 use crate::vma::ObjectId;
 
 /// Whose page it is: by what its mappings are found.
@@ -19,8 +33,8 @@ pub(crate) enum Owner {
     Object(ObjectId),
 }
 
-/// Of an owner and an index together.
-const BITS: u32 = 62;
+/// Of an owner and an index together: below the mark.
+const BITS: u32 = LOCKED.trailing_zeros();
 /// Pages of addresses of 48 bits, as 4 levels of tables translate them.
 const NEAR_BITS: u32 = 36;
 /// Pages of those of 56 bits: of user programs with 5 levels.
@@ -28,25 +42,24 @@ const FAR_BITS: u32 = 44;
 const OBJECT: u64 = 1 << 63;
 /// The index is one of [`FAR_BITS`], and for the owner's number there is less room.
 const FAR: u64 = 1 << 62;
-/// Somebody who maps the page has locked it, or had: see `Inner::stays`.
-const LOCKED: u8 = 1 << 7;
 /// Generations are distinguished modulo so many.
 pub(crate) const GENERATIONS: u64 = 1 << 7;
 
-/// One word and one byte a frame: the index of a folio's first page in what it belongs to, and the generation. Both are hints:
-/// whoever follows them looks at page tables or at the object, and finds out whether they are right.
+/// One word and one byte a frame: the index of a folio's first page in what it belongs to, with the mark of locked pages, and the
+/// generation. Index and generation are hints: whoever follows them looks at page tables or at the object, and finds out whether they
+/// are right.
 pub(crate) struct Records {
-    owners: Vec<AtomicU64>,
+    owners: Vec<Word>,
     ages: Vec<AtomicU8>,
-    /// A bit a frame: somebody swaps the page out, or moves it away. This is no hint.
+    /// A bit a frame: somebody swaps the page out, moves it away, or splits its folio. This is no hint.
     leaving: Vec<AtomicUsize>,
-    /// How many move pages: who finds 0 need not look at claims.
+    /// How many take pages away at this moment, to other frames or to swap, or split folios: who finds 0 need not look at claims.
     moving: AtomicUsize,
     /// How many unlock pages.
     unlocking: AtomicUsize,
 }
 
-/// Pages move as long as it lives; those that do are claimed.
+/// Pages that are claimed are taken away from their frames as long as it lives.
 pub(crate) struct Moving<'a>(&'a AtomicUsize);
 
 impl Drop for Moving<'_> {
@@ -82,7 +95,7 @@ impl Records {
         let (mut owners, mut ages) = (Vec::new(), Vec::new());
         owners.try_reserve_exact(count).map_err(|_| Error::NoMemory)?;
         ages.try_reserve_exact(count).map_err(|_| Error::NoMemory)?;
-        owners.resize_with(count, || AtomicU64::new(0));
+        owners.resize_with(count, Word::new);
         ages.resize_with(count, || AtomicU8::new(0));
         let (mut leaving, words) = (Vec::new(), count.div_ceil(usize::BITS as usize));
         leaving.try_reserve_exact(words).map_err(|_| Error::NoMemory)?;
@@ -98,13 +111,13 @@ impl Records {
         (word.fetch_or(bit, Ordering::Acquire) & bit == 0).then_some(Claim { word, bit })
     }
 
-    /// For who moves pages: before it claims them.
+    /// For who takes pages away from their frames: see [`lock_mapped`](Self::lock_mapped).
     pub(crate) fn begin_move(&self) -> Moving<'_> {
         self.moving.fetch_add(1, Ordering::SeqCst);
         Moving(&self.moving)
     }
 
-    /// Whether somebody moves pages, and has claimed this one. It may be one that is swapped out.
+    /// Whether somebody takes pages away, and has claimed this one. It may be one that is still to be written to swap.
     pub(crate) fn is_moving(&self, frame: Frame) -> bool {
         let at = frame.0 as usize;
         self.moving.load(Ordering::Acquire) > 0
@@ -114,14 +127,16 @@ impl Records {
                 .is_some_and(|word| word.load(Ordering::Acquire) >> (at % usize::BITS as usize) & 1 == 1)
     }
 
-    /// As [`lock`](Self::lock), of a page that stays mapped at this frame meanwhile, as the lock of its table is held. `false` if it is
-    /// to be done again once the page does not move any more, for it may be at another frame then.
+    /// As [`lock`](Self::lock), of so many pages from `frame` on, all of the folio that begins with `head`. They stay mapped there
+    /// meanwhile, as the lock of their table is held. Returns a page that somebody takes away: it is to be done again once that is over,
+    /// for the page may be at another frame then, or in swap.
     ///
-    /// Who moves it claims this frame, fences, and reads the mark. Either it reads what is marked here, or its claim is seen here.
-    pub(crate) fn lock_mapped(&self, head: Frame, locked: bool) -> bool {
+    /// Who takes a page away says so ([`begin_move`](Self::begin_move)), claims its frame, then fences, and reads the mark. Either it
+    /// reads what is marked here, or its claim is seen here.
+    pub(crate) fn lock_mapped(&self, head: Frame, frame: Frame, pages: u64, locked: bool) -> Option<Frame> {
         self.lock(head, locked);
         fence(Ordering::SeqCst);
-        !self.is_moving(head)
+        (0..pages).map(|n| frame.add(n)).find(|&frame| self.is_moving(frame))
     }
 
     /// For who unlocks pages: before it looks whether another space that may map them has locked memory, and leaves them as they are
@@ -132,7 +147,8 @@ impl Records {
         Unlocking(&self.unlocking)
     }
 
-    /// For a space that has locked memory from now on, and says so: before it marks pages. Who has not seen that has unlocked them then.
+    /// For a space that has locked memory from now on, or that has some and maps an object from now on: when both can be seen, and
+    /// before it marks pages. Who has not seen it has unlocked them then.
     pub(crate) fn wait_for_unlocking(&self) {
         fence(Ordering::SeqCst);
         let mut tries = 0;
@@ -148,23 +164,16 @@ impl Records {
     }
 
     /// The folio that begins with this frame is that page from now on, and is young. What has no room in a word is not
-    /// remembered: families and objects with numbers from 2^26 on, or from 2^18 on for addresses, or pages of an object, beyond 48
+    /// remembered: families and objects with numbers from 2^25 on, or from 2^17 on for addresses, or pages of an object, beyond 48
     /// bits. Their pages are not reclaimed.
     pub(crate) fn set(&self, head: Frame, owner: Owner, index: u64, locked: bool, generation: u64) {
-        let Some((word, age)) = self.at(head) else { return };
-        let (kind, number) = match owner {
-            Owner::Family(number) => (0, u64::from(number)),
-            Owner::Object(id) => (OBJECT, id.get()),
-        };
-        let (far, bits) = if index >> NEAR_BITS == 0 { (0, NEAR_BITS) } else { (FAR, FAR_BITS) };
-        let fits = number >> (BITS - bits) == 0 && index >> bits == 0;
-        let packed = if fits { kind | far | number << bits | index } else { 0 };
-        word.store(packed, Ordering::Relaxed);
-        age.store((generation % GENERATIONS) as u8 | if locked { LOCKED } else { 0 }, Ordering::Relaxed);
+        let Some((word, _)) = self.at(head) else { return };
+        word.set(pack(owner, index), locked);
+        self.touch(head, generation);
     }
 
     pub(crate) fn get(&self, head: Frame) -> Option<(Owner, u64)> {
-        let packed = self.at(head)?.0.load(Ordering::Relaxed);
+        let packed = self.at(head)?.0.whose();
         let bits = if packed & FAR == 0 { NEAR_BITS } else { FAR_BITS };
         let number = packed >> bits & ((1 << (BITS - bits)) - 1);
         let owner = if packed & OBJECT == 0 {
@@ -175,63 +184,71 @@ impl Records {
         Some((owner, packed & ((1 << bits) - 1)))
     }
 
-    /// A page of an object is mapped: the same as [`set`](Self::set), but that it stays locked if it is.
+    /// A page of an object is mapped: the same as [`set`](Self::set), but that others may map it too, and it stays locked if it is.
     pub(crate) fn map(&self, head: Frame, owner: Owner, index: u64, locked: bool, generation: u64) {
-        if self.get(head) != Some((owner, index)) {
-            return self.set(head, owner, index, locked, generation);
-        }
+        let Some((word, _)) = self.at(head) else { return };
+        word.map(pack(owner, index), locked);
         self.touch(head, generation);
-        if locked {
-            self.lock(head, true);
+    }
+
+    /// A page that is in use is that one, unless somebody knows better.
+    pub(crate) fn learn(&self, head: Frame, owner: Owner, index: u64) {
+        if let Some((word, _)) = self.at(head) {
+            word.learn(pack(owner, index));
         }
     }
 
     /// What is known of a folio is known of its pages, which it is about to become.
     pub(crate) fn spread(&self, head: Frame, frames: u64) {
         let (Some((owner, index)), Some((_, age))) = (self.get(head), self.at(head)) else { return };
-        let age = age.load(Ordering::Relaxed);
+        let age = u64::from(age.load(Ordering::Relaxed));
         for n in 1..frames {
-            self.set(head.add(n), owner, index + n, age & LOCKED != 0, u64::from(age & !LOCKED));
+            self.set(head.add(n), owner, index + n, self.is_locked(head), age);
         }
     }
 
-    fn at(&self, head: Frame) -> Option<(&AtomicU64, &AtomicU8)> {
+    fn at(&self, head: Frame) -> Option<(&Word, &AtomicU8)> {
         let at = usize::try_from(head.0).ok()?;
         Some((self.owners.get(at)?, self.ages.get(at)?))
     }
 
     /// Sets or clears the mark.
     pub(crate) fn lock(&self, head: Frame, locked: bool) {
-        if let Some((_, age)) = self.at(head) {
-            if locked {
-                age.fetch_or(LOCKED, Ordering::Relaxed);
-            } else {
-                age.fetch_and(!LOCKED, Ordering::Relaxed);
-            }
+        if let Some((word, _)) = self.at(head) {
+            word.lock(locked);
         }
     }
 
     pub(crate) fn is_locked(&self, head: Frame) -> bool {
-        self.at(head).is_some_and(|(_, age)| age.load(Ordering::Relaxed) & LOCKED != 0)
+        self.at(head).is_some_and(|(word, _)| word.is_locked())
     }
 
     /// It was used in this generation.
     pub(crate) fn touch(&self, head: Frame, generation: u64) {
         if let Some((_, age)) = self.at(head) {
-            let old = age.load(Ordering::Relaxed);
-            let new = old & LOCKED | (generation % GENERATIONS) as u8;
-            if old != new {
-                // Who locks it meanwhile is not overwritten.
-                let _ = age.compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed);
+            let new = (generation % GENERATIONS) as u8;
+            if age.load(Ordering::Relaxed) != new {
+                age.store(new, Ordering::Relaxed);
             }
         }
     }
 
     /// How many generations ago it was used, up to [`GENERATIONS`].
     pub(crate) fn age(&self, head: Frame, now: u64) -> u64 {
-        let age = self.at(head).map_or(0, |(_, age)| u64::from(age.load(Ordering::Relaxed) & !LOCKED));
+        let age = self.at(head).map_or(0, |(_, age)| u64::from(age.load(Ordering::Relaxed)));
         now.wrapping_sub(age) % GENERATIONS
     }
+}
+
+/// In one word, 0 if there is no room.
+fn pack(owner: Owner, index: u64) -> u64 {
+    let (kind, number) = match owner {
+        Owner::Family(number) => (0, u64::from(number)),
+        Owner::Object(id) => (OBJECT, id.get()),
+    };
+    let (far, bits) = if index >> NEAR_BITS == 0 { (0, NEAR_BITS) } else { (FAR, FAR_BITS) };
+    let fits = number >> (BITS - bits) == 0 && index >> bits == 0;
+    if fits { kind | far | number << bits | index } else { 0 }
 }
 
 #[cfg(all(test, not(loom)))]

@@ -1,6 +1,7 @@
 //! Large folios become pages: where only some of their pages are mapped, the others are free then.
 
 use alloc::vec::Vec;
+use core::sync::atomic::{Ordering, fence};
 
 use isotherm_page::{Folio, Frame, Order};
 use isotherm_pagetable::{
@@ -35,6 +36,11 @@ impl<'m, F: Format, M: Machine> Inner<'m, F, M> {
             return Err(Kept::NotFound);
         }
         let (family, index) = self.anonymous(&folio).ok_or(Kept::NotFound)?;
+        // Who locks or unlocks pages of it from here on sees the claims, and does it again when they are pages: see
+        // `Records::lock_mapped`. What was marked before is known when the marks are spread.
+        let _moving = self.records.begin_move();
+        let _claims = self.claim_all(&folio)?;
+        fence(Ordering::SeqCst);
         let mut places: Places<'m, F, M> = Vec::new();
         for n in 0..folio.order().frames() {
             let mut room = true;

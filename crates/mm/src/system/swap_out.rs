@@ -7,11 +7,17 @@
 //! is. If a fork or `mprotect` has write-protected it since, it is dirty, in the child too. Nothing else makes it clean: a page
 //! is swapped out by one at a time.
 //!
+//! A page that was locked ([`mlock`](crate::AddressSpace::mlock)) since it was chosen stays: the mark is looked at again before the first
+//! entry becomes a swap entry. Whoever locks pages from then on waits until that is over, and finds either the page, which stays, or its
+//! swap entry. So what is locked and was found in memory after that stays there. The writing to swap is not waited for.
+//!
 //! A page that somebody refers to is not swapped out: not by whoever has the reference could it be found again.
 //!
 //! **Pages that were given up** (`MADV_FREE`) go without being written, and without swap: if no entry was dirty when it was made read-only, the
 //! program has not written to the page since, and entries that are still so become empty. One that was dirty shows that the page is needed: it
 //! is an ordinary one from then on. Who writes to it after it was made read-only is found as above.
+
+use core::sync::atomic::fence;
 
 use isotherm_page::{Folio, Frame};
 use isotherm_pagetable::{
@@ -67,6 +73,15 @@ pub(crate) struct Leaving<'a, 'm, F: Format, M: Machine> {
     dropped: bool,
 }
 
+/// Whether a page of a family is to stay: see `Inner::stays`.
+fn is_locked<'m, F: Format, M: Machine>(
+    inner: &Inner<'m, F, M>,
+    folio: &Folio<'m, M>,
+    family: &Family<'m, F, M>,
+) -> bool {
+    inner.records.is_locked(folio.head()) && family.has_locks(None)
+}
+
 /// Whether somebody but mappings, and the caller, refers to a folio.
 pub(super) fn in_use<M: Machine>(folio: &Folio<'_, M>) -> bool {
     folio.pins() > 0 || folio.refs() != folio.maps() + 1
@@ -96,12 +111,14 @@ impl<'m, F: Format + 'm, M: Machine + 'm> Inner<'m, F, M> {
         frame: Frame,
         most: u32,
     ) -> Result<(), Kept> {
-        let area = self.area.as_ref().ok_or(Kept::NoSwap)?;
+        if self.area.is_none() {
+            return Err(Kept::NoSwap);
+        }
         if self.records.is_locked(frame) && object.is_locked_in(index..index + 1, None) {
             return Err(Kept::InUse);
         }
         let _claim = self.records.claim(frame).ok_or(Kept::InUse)?;
-        object.swap_out(index, frame, most, area, self.bytes, self.leave())
+        object.swap_out(index, frame, most, self)
     }
 }
 
@@ -148,8 +165,7 @@ impl<'a, 'm, F: Format, M: Machine> Batch<'a, 'm, F, M> {
         }
         let folio = found.map_err(|_| Kept::NotFound)?;
         let (family, index) = self.inner.anonymous(&folio).ok_or(Kept::NotFound)?;
-        let locked = self.inner.records.is_locked(folio.head()) && family.has_locks(None);
-        if locked || in_use(&folio) && folio.order().get() == 0 {
+        if is_locked(self.inner, &folio, &family) || in_use(&folio) && folio.order().get() == 0 {
             return Err(Kept::InUse);
         }
         let place = self.pages.get_mut(self.len).ok_or(Kept::Busy)?;
@@ -209,8 +225,19 @@ impl<'a, 'm, F: Format, M: Machine> Batch<'a, 'm, F, M> {
                 (*page, why) = (None, Some(kept));
             }
         }
+        // Who locks a page from here on sees its claim, and waits until it is away: see `Records::lock_mapped`.
+        let moving = self.inner.records.begin_move();
+        fence(Ordering::SeqCst);
         let mut gone = 0;
-        for leaving in self.pages.iter().flatten() {
+        for page in self.pages.iter_mut() {
+            let Some(leaving) = page else { continue };
+            if is_locked(self.inner, &leaving.folio, &leaving.family) {
+                if let Some(area) = self.inner.area.as_ref().filter(|_| !leaving.dropped) {
+                    area.release(leaving.swap_entry);
+                }
+                (*page, why) = (None, Some(Kept::InUse));
+                continue;
+            }
             let frame = leaving.folio.frame();
             if leaving.dropped {
                 let walked = leaving.walk(patient, |mm, at| {
@@ -256,6 +283,8 @@ impl<'a, 'm, F: Format, M: Machine> Batch<'a, 'm, F, M> {
                 why = why.or(Some(Kept::InUse));
             }
         }
+        // When no page is claimed any more.
+        drop(moving);
         self.len = 0;
         (gone, why)
     }

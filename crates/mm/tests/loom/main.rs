@@ -17,6 +17,7 @@ mod swapping;
 #[path = "../../src/sync.rs"]
 mod sync;
 mod tiny;
+mod words;
 
 use std::alloc::Layout;
 use std::cell::RefCell;

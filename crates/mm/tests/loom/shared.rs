@@ -18,6 +18,17 @@ use crate::tiny::Tiny;
 use crate::{Lock, Overwriting, PAGE, free_all, read_write};
 
 const AT: u64 = 2 * PAGE;
+const ELSEWHERE: u64 = 5 * PAGE;
+
+const CONFIG: Config = Config {
+    lowest: PAGE,
+    end: 8 * PAGE,
+    top_down_base: 8 * PAGE,
+    bottom_up_base: PAGE,
+    heap: PAGE,
+    stack_guard: 0,
+    ..Config::X86_64
+};
 
 /// A byte a slot.
 #[derive(Default)]
@@ -72,6 +83,8 @@ type Space = AddressSpace<Process>;
 /// The space goes before what it stands on.
 struct World {
     space: Mutex<Option<std::sync::Arc<Space>>>,
+    /// Another that may map the page, in some models.
+    other: Mutex<Option<std::sync::Arc<Space>>>,
     /// No lock of the model's is taken with it held: nobody would go on.
     system: Mutex<Option<System<'static, X86_64, Tiny>>>,
     memories: *mut Memories,
@@ -84,6 +97,16 @@ struct World {
 unsafe impl Send for World {}
 // SAFETY: as above.
 unsafe impl Sync for World {}
+
+fn map(space: &Space, flags: MapFlags) {
+    map_as(space, Prot::READ | Prot::WRITE, flags);
+}
+
+fn map_as(space: &Space, prot: Prot, flags: MapFlags) {
+    let source = Source::Object { id: NonZeroU64::MIN, offset: 0, rights: Prot::all() };
+    let request = MapRequest { prot, ..read_write(1).at(AT) };
+    space.mmap(&MapRequest { source, flags: request.flags | MapFlags::SHARED | flags, ..request }).unwrap();
+}
 
 impl World {
     fn new() -> Arc<Self> {
@@ -98,25 +121,14 @@ impl World {
         let memory = Object::new(tiny, Shmem, Lock(RwLock::new(())), 1);
         let memories = Box::into_raw(Box::new(Memories(memory)));
         let system = System::new(tiny, 64, Some(std::sync::Arc::clone(&area))).unwrap();
-        let config = Config {
-            lowest: PAGE,
-            end: 8 * PAGE,
-            top_down_base: 8 * PAGE,
-            bottom_up_base: PAGE,
-            heap: PAGE,
-            stack_guard: 0,
-            ..Config::X86_64
-        };
         // SAFETY: it lives until the drop of the world.
         let contents = Paged::in_system(&system, 1, Frame(0), unsafe { &*memories }).unwrap();
         // SAFETY: as above.
-        let space = Space::new(unsafe { &*rcu }, Lock(RwLock::new(())), contents, config);
-        let source = Source::Object { id: NonZeroU64::MIN, offset: 0, rights: Prot::all() };
-        let request = read_write(1).at(AT);
-        let flags = request.flags | MapFlags::SHARED;
-        space.mmap(&MapRequest { source, flags, ..request }).unwrap();
+        let space = Space::new(unsafe { &*rcu }, Lock(RwLock::new(())), contents, CONFIG);
+        map(&space, MapFlags::empty());
         let world = Self {
             space: Mutex::new(Some(std::sync::Arc::new(space))),
+            other: Mutex::default(),
             system: Mutex::new(Some(system)),
             memories,
             area,
@@ -144,6 +156,25 @@ impl World {
 
     fn space(&self) -> std::sync::Arc<Space> {
         std::sync::Arc::clone(self.space.lock().unwrap().as_ref().unwrap())
+    }
+
+    /// A space that maps nothing of the memory yet, and has locked other pages, if it is to.
+    fn add_other(&self, locks: bool) {
+        let system = self.system.lock().unwrap();
+        // SAFETY: it lives until the drop of the world.
+        let memories = unsafe { &*self.memories };
+        let contents = Paged::in_system(system.as_ref().unwrap(), 2, Frame(0), memories).unwrap();
+        drop(system);
+        let space = Space::new(self.rcu(), Lock(RwLock::new(())), contents, CONFIG);
+        if locks {
+            space.mmap(&read_write(1).at(ELSEWHERE)).unwrap();
+            space.mlock(ELSEWHERE, PAGE, true).unwrap();
+        }
+        *self.other.lock().unwrap() = Some(std::sync::Arc::new(space));
+    }
+
+    fn other(&self) -> std::sync::Arc<Space> {
+        std::sync::Arc::clone(self.other.lock().unwrap().as_ref().unwrap())
     }
 
     /// An access of a program.
@@ -179,6 +210,14 @@ impl World {
         self.memory().with_page(0, false, |frame| machine.word(frame).load(Ordering::Relaxed)).unwrap()
     }
 
+    /// Whether reclaim leaves the page.
+    fn is_locked(&self) -> bool {
+        let frame = self.space().contents().access(AT, Access::Read).unwrap();
+        let system = self.system.lock().unwrap();
+        // SAFETY: it lives until the drop of the world.
+        system.as_ref().unwrap().is_locked(&unsafe { &*self.memories }, frame)
+    }
+
     fn counts(&self) -> (u64, u64, u64) {
         (self.memory().cached(), self.memory().swapped(), self.area.used())
     }
@@ -189,6 +228,7 @@ impl Drop for World {
         if std::thread::panicking() {
             return;
         }
+        drop(self.other.lock().unwrap().take());
         drop(self.space.lock().unwrap().take());
         drop(self.system.lock().unwrap().take());
         // SAFETY: nobody else has them, and each goes before what it stands on.
@@ -203,7 +243,11 @@ impl Drop for World {
     }
 }
 
-fn model(prepare: fn(&World), [other, act]: [fn(&World); 2], check: impl Fn(&World) + Send + Sync + 'static) {
+fn model(
+    prepare: impl Fn(&World) + Send + Sync + 'static,
+    [other, act]: [fn(&World); 2],
+    check: impl Fn(&World) + Send + Sync + 'static,
+) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(2);
     builder.max_branches = 20_000;
@@ -292,4 +336,64 @@ fn two_who_swap_shared_memory_in() {
     model(swapped, [write, |world| assert!(world.load() > 0)], |world| {
         assert_eq!((world.load(), world.counts()), (9, (1, 0, 0)));
     });
+}
+
+/// One unlocks the page at the same time as another, who has locked memory elsewhere, maps it as `MAP_LOCKED` says and uses it:
+/// it stays.
+#[test]
+fn munlock_against_a_mapping_that_is_locked() {
+    for locks in [false, true] {
+        let prepare = move |world: &World| {
+            world.space().mlock(AT, PAGE, false).unwrap();
+            world.add_other(locks);
+        };
+        let map_locked = |world: &World| {
+            let other = world.other();
+            map(&other, MapFlags::LOCKED);
+            other.fault(AT, Access::Read).unwrap();
+        };
+        model(prepare, [|world| world.space().munlock(AT, PAGE).unwrap(), map_locked], move |world| {
+            assert!(world.is_locked(), "the other has locked it: {locks}");
+            world.other().munlock(AT, PAGE).unwrap();
+            assert!(!world.is_locked());
+        });
+    }
+}
+
+/// The same if it locks what it has just mapped.
+#[test]
+fn munlock_against_mlock_of_a_new_mapping() {
+    let prepare = |world: &World| {
+        world.space().mlock(AT, PAGE, false).unwrap();
+        world.add_other(true);
+    };
+    let map_and_lock = |world: &World| {
+        let other = world.other();
+        map(&other, MapFlags::empty());
+        other.fault(AT, Access::Read).unwrap();
+        other.mlock(AT, PAGE, false).unwrap();
+    };
+    model(prepare, [|world| world.space().munlock(AT, PAGE).unwrap(), map_and_lock], |world| {
+        assert!(world.is_locked(), "the other has locked it");
+        world.other().munlock(AT, PAGE).unwrap();
+        assert!(!world.is_locked());
+    });
+}
+
+/// Who has mapped a page as `MAP_LOCKED` says, and used it, has it in memory, also if it may only read it.
+#[test]
+fn shared_memory_is_swapped_out_against_a_mapping_that_is_locked() {
+    let map_locked = |world: &World| {
+        let other = world.other();
+        map_as(&other, Prot::READ, MapFlags::LOCKED);
+        other.fault(AT, Access::Read).unwrap();
+    };
+    model(
+        |world| world.add_other(false),
+        [page_out, map_locked],
+        |world| {
+            assert_eq!(world.counts(), (1, 0, 0), "the other has locked it");
+            world.other().munlock(AT, PAGE).unwrap();
+        },
+    );
 }

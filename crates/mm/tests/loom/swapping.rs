@@ -3,7 +3,7 @@
 //! is mapped it is found from below, and slots are counted exactly.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 
 use isotherm_mm::*;
 use isotherm_page::{Block, FolioView, Frame, Order, OwnedBlock, Unique};
@@ -18,6 +18,7 @@ use crate::{Lock, Overwriting, PAGE, free_all, read_write};
 
 const AT: u64 = 2 * PAGE;
 const TO: u64 = 5 * PAGE;
+const BEYOND: u64 = 7 * PAGE;
 
 /// A byte a slot.
 #[derive(Default)]
@@ -65,6 +66,10 @@ struct World {
     system: Mutex<Option<std::sync::Arc<System<'static, X86_64, Tiny>>>>,
     /// Which the page was when all began.
     frame: AtomicUsize,
+    /// Whether the page was in memory when it had been locked.
+    found: AtomicBool,
+    /// See [`begin`](Self::begin).
+    begun: loom::sync::atomic::AtomicUsize,
     area: std::sync::Arc<SwapArea>,
     rcu: *mut Qsbr<Machine, 2>,
     machine: *mut Tiny,
@@ -105,6 +110,8 @@ impl World {
             child: Mutex::default(),
             system: Mutex::new(Some(std::sync::Arc::new(system))),
             frame: AtomicUsize::new(0),
+            found: AtomicBool::new(false),
+            begun: loom::sync::atomic::AtomicUsize::new(0),
             area,
             rcu,
             machine,
@@ -166,6 +173,11 @@ impl World {
 
     fn load(&self, at: u64) -> usize {
         self.run(&self.space(), at, None)
+    }
+
+    /// For two who may otherwise meet at nothing that loom knows, as marks of locked pages: it has each of them begin first.
+    fn begin(&self) {
+        self.begun.fetch_add(1, Ordering::SeqCst);
     }
 
     fn counts(&self) -> (u64, u64, u64) {
@@ -235,6 +247,11 @@ fn swap_out(world: &World) {
     let _ = world.system().swap_out(world.frame());
 }
 
+fn begin_swap_out(world: &World) {
+    world.begin();
+    swap_out(world);
+}
+
 /// To a frame that nobody uses.
 fn migrate(world: &World) {
     let machine = world.machine();
@@ -242,6 +259,11 @@ fn migrate(world: &World) {
     // SAFETY: it was just allocated.
     let to = unsafe { Unique::new(machine, OwnedBlock::new(Block::new(frame, Order::BASE))) };
     let _ = world.system().migrate(&(), world.frame(), to);
+}
+
+fn relocate(world: &World, from: u64, to: u64) {
+    let flags = RemapFlags::MAYMOVE | RemapFlags::FIXED;
+    world.space().mremap(from, PAGE, PAGE, flags, to).unwrap();
 }
 
 fn fork(world: &World) {
@@ -281,11 +303,7 @@ fn migration_against_a_fork() {
 
 #[test]
 fn migration_against_a_move() {
-    let relocate = |world: &World| {
-        let flags = RemapFlags::MAYMOVE | RemapFlags::FIXED;
-        world.space().mremap(AT, PAGE, PAGE, flags, TO).unwrap();
-    };
-    model(2, nothing, [migrate, relocate], |world| {
+    model(2, nothing, [migrate, |world| relocate(world, AT, TO)], |world| {
         assert_eq!((world.load(TO), world.counts()), (7, (1, 0, 0)));
     });
 }
@@ -381,11 +399,7 @@ fn swap_out_against_a_fork() {
 
 #[test]
 fn swap_out_against_a_move() {
-    let relocate = |world: &World| {
-        let flags = RemapFlags::MAYMOVE | RemapFlags::FIXED;
-        world.space().mremap(AT, PAGE, PAGE, flags, TO).unwrap();
-    };
-    model(2, nothing, [swap_out, relocate], |world| {
+    model(2, nothing, [swap_out, |world| relocate(world, AT, TO)], |world| {
         assert_eq!((world.load(TO), world.counts()), (7, (1, 0, 0)));
     });
 }
@@ -393,12 +407,16 @@ fn swap_out_against_a_move() {
 /// A walk that is done while the page is moved finds it all the same.
 #[test]
 fn search_against_a_move() {
-    let relocate = |world: &World| {
-        let flags = RemapFlags::MAYMOVE | RemapFlags::FIXED;
-        world.space().mremap(AT, PAGE, PAGE, flags, TO).unwrap();
-    };
     let find = |world: &World| assert_eq!(world.system().find(world.frame()).unwrap().len(), 1);
-    model(2, nothing, [find, relocate], |world| assert_eq!(world.load(TO), 7));
+    model(2, nothing, [find, |world| relocate(world, AT, TO)], |world| assert_eq!(world.load(TO), 7));
+}
+
+/// A page that was moved before is moved once more, and the place where it was between is forgotten while a walk looks there.
+#[test]
+fn search_against_a_second_move() {
+    let moved = |world: &World| relocate(world, AT, TO);
+    let find = |world: &World| assert_eq!(world.system().find(world.frame()).unwrap().len(), 1);
+    model(2, moved, [find, |world| relocate(world, TO, BEYOND)], |world| assert_eq!(world.load(BEYOND), 7));
 }
 
 #[test]
@@ -411,6 +429,37 @@ fn swap_out_against_discard() {
 fn swap_out_against_exit() {
     let exit = |world: &World| drop(world.space.lock().unwrap().take());
     model(2, nothing, [swap_out, exit], |world| assert_eq!(world.area.used(), 0));
+}
+
+/// Locks the page, and notes whether it is in memory then.
+fn lock_and_look(world: &World) {
+    world.begin();
+    world.space().mlock(AT, PAGE, false).unwrap();
+    let found = world.space().contents().access(AT, Access::Read).is_ok();
+    world.found.store(found, Ordering::Relaxed);
+}
+
+/// What is found in memory after it was locked stays there.
+fn stays_if_it_was_found(world: &World) {
+    if world.found.load(Ordering::Relaxed) {
+        assert_eq!(world.counts(), (1, 0, 0), "it is locked");
+        assert_eq!(world.load(AT), 7);
+    }
+    world.space().munlock(AT, PAGE).unwrap();
+}
+
+#[test]
+fn swap_out_against_mlock() {
+    model(2, nothing, [begin_swap_out, lock_and_look], |world| {
+        stays_if_it_was_found(world);
+        assert_eq!(world.load(AT), 7);
+    });
+}
+
+#[test]
+fn what_was_given_up_is_dropped_against_mlock() {
+    let given_up = |world: &World| world.space().lazy_free(AT, PAGE).unwrap();
+    model(2, given_up, [begin_swap_out, lock_and_look], stays_if_it_was_found);
 }
 
 #[test]
