@@ -16,6 +16,8 @@ is "page_idle bitmap" "$(present /sys/kernel/mm/page_idle/bitmap)" no
 is "cgroup v2" "$(present /sys/fs/cgroup/cgroup.controllers)" yes
 is "debugfs" "$(present /sys/kernel/debug/tracing)" yes
 is "tracefs" "$(present /sys/kernel/tracing/events)" yes
+is "mappings are read without printing them" \
+	"$(isotherm doctor 2>/dev/null | grep -q 'mappings as the kernel keeps them' && echo yes || echo no)" yes
 is "isotherm starts" "$(isotherm --version >/dev/null 2>&1 && echo yes || echo no)" yes
 printf 'processors: %s, memory: %s kB, huge pages: %s\n' "$(nproc)" \
 	"$(sed -n 's/^MemTotal: *\([0-9]*\) kB/\1/p' /proc/meminfo)" \

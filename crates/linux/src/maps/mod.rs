@@ -229,4 +229,7 @@ impl Maps {
 }
 
 #[cfg(test)]
+pub(crate) use numbers::tests as numbers_tests;
+
+#[cfg(test)]
 pub(crate) mod tests;

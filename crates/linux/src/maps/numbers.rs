@@ -297,4 +297,4 @@ fn ask(
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -63,7 +63,13 @@ pub(super) fn pte(facts: &KernelFacts, trial: &io::Result<Trial>) -> Finding {
     pte_prerequisites(facts, trial)?;
     // All looks well; only the kernel's verifier knows.
     match Pte::load() {
-        Ok(pte) => Ok(format!("page by page; {}-level page tables", pte.levels())),
+        Ok(pte) => {
+            let lists = match pte.check_numbers() {
+                Ok(()) => "mappings as the kernel keeps them".to_owned(),
+                Err(why) => format!("mappings as /proc prints them ({why})"),
+            };
+            Ok(format!("page by page; {}-level page tables; {lists}", pte.levels()))
+        }
         Err(error) => Err(Missing::new(
             error.to_string(),
             match error {

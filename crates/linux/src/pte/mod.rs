@@ -160,6 +160,12 @@ impl Pte {
         }
     }
 
+    /// Whether mappings can be had as numbers, or why not: then they are printed, which is dearer.
+    pub(crate) fn check_numbers(&self) -> Result<(), String> {
+        let fields = self.vmas.ok_or("this kernel keeps them in no tree that is known here")?;
+        VmaLister::load(fields).map(drop).map_err(|error| error.to_string())
+    }
+
     /// Mappings as numbers, loaded once that is worth it.
     pub(crate) fn numbers(&self) -> Option<Numbers> {
         let fields = self.vmas?;

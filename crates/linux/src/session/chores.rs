@@ -395,12 +395,12 @@ impl Chores {
         if now_ns < self.turns_due_ns {
             return;
         }
-        let start = clock::of_this_thread();
         // Whether a list is still right is known by numbers alone: one mapping may take the place of another of the same size. At the
         // start there is most else to do.
         if now_ns >= *self.began_ns.get_or_insert(now_ns) + NUMBERS_AFTER {
             self.numbers.are_ready(true);
         }
+        let start = clock::of_this_thread();
         // What runs changes its mappings; what does not, cannot.
         let half = LOOKS_A_STEP / 2;
         for _ in 0..half.min(busiest.len()) {
@@ -533,6 +533,51 @@ mod tests {
         let mut bucket = Bucket::new(0.0, 0.5, 0);
         bucket.spend(Duration::from_secs(100));
         assert_eq!((bucket.allowance(1), bucket.due_ns(7)), (Some(STEP), 7));
+    }
+
+    #[test]
+    fn a_file_that_is_mapped_in_the_place_of_another_of_its_size_has_the_list_read_again() {
+        use crate::maps::numbers_tests::{AT, Mapping, c_string, files, map_at, numbers};
+        let Some(mut numbers) = numbers() else { return };
+        let (_dir, files) = files("turns");
+        let [first, second] = files.each_ref().map(c_string);
+        let child = Mapping::that_changes(|| map_at(&first), || map_at(&second));
+        if numbers.stamp(&child.0).is_none() {
+            println!("skipped: this kernel does not count changes of mappings");
+            return;
+        }
+        let process = Arc::new(Process::open(child.0.pid()).unwrap());
+        let target = Observed {
+            pid: 1,
+            process: Arc::clone(&process),
+            parent: None,
+            maps: Maps::default(),
+            resident_pages: 0,
+            began_ns: 0,
+            next_look_ns: 0,
+            ran: None,
+            next_read_ns: 0,
+        };
+        let id = TargetId(1);
+        let mut targets = BTreeMap::from([(id, target)]);
+        let mut chores = Chores::by(Some(numbers));
+        let (bucket, interval) = (Bucket::new(0.0, 1.0, 0), Duration::from_secs(1));
+        let name = |targets: &BTreeMap<TargetId, Observed>| {
+            targets[&id].maps.find(AT as u64).map(|mapping| mapping.name.to_string()).unwrap_or_default()
+        };
+        chores.read(id);
+        chores.step(&mut targets, STEP, &mut Vec::new());
+        assert!(name(&targets).contains("-kept-"));
+        chores.take_turns(&mut targets, 10 * SECOND, &[], interval, &bucket);
+        assert!(!chores.has_work(), "nothing changed");
+        rustix::process::kill_process(process.pid(), rustix::process::Signal::CONT).unwrap();
+        let mut seen = Maps::new();
+        while !seen.find(AT as u64).is_some_and(|mapping| mapping.name.contains("-deleted-")) {
+            seen.read(&process).unwrap();
+        }
+        chores.take_turns(&mut targets, 12 * SECOND, &[], interval, &bucket);
+        chores.step(&mut targets, STEP, &mut Vec::new());
+        assert!(name(&targets).contains("-deleted-"));
     }
 
     #[test]

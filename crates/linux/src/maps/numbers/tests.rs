@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// The numbers of this kernel; `None`, said, where they cannot be had.
-fn numbers() -> Option<Numbers> {
+pub(crate) fn numbers() -> Option<Numbers> {
     let must =
         std::env::var_os("CI").is_some() && rustix::process::geteuid().is_root() && kernel_is_at_least(6, 1);
     let found = Pte::load().map_err(|error| error.to_string());
@@ -31,7 +31,7 @@ fn numbers() -> Option<Numbers> {
 }
 
 /// A child of a fork that maps what it is told to and waits until it is killed.
-struct Mapping(Process);
+pub(crate) struct Mapping(pub Process);
 
 impl Drop for Mapping {
     fn drop(&mut self) {
@@ -48,7 +48,7 @@ impl Mapping {
     }
 
     /// One that stops then, and when it is continued makes the system calls of `change`.
-    fn that_changes(map: impl Fn(), change: impl Fn()) -> Self {
+    pub(crate) fn that_changes(map: impl Fn(), change: impl Fn()) -> Self {
         let mut ready = [0; 2];
         // SAFETY: an array of two, as wanted.
         assert_eq!(unsafe { libc::pipe2(ready.as_mut_ptr(), libc::O_CLOEXEC) }, 0);
@@ -75,6 +75,8 @@ impl Mapping {
                     libc::close(ready[1]);
                     assert_eq!(libc::read(ready[0], byte.as_mut_ptr().cast(), 1), 1);
                     libc::close(ready[0]);
+                    // What continues it before it has stopped is lost.
+                    assert_eq!(libc::waitpid(pid, std::ptr::null_mut(), libc::WUNTRACED), pid);
                 }
                 Self(Process::open(Pid::from_raw(pid).unwrap()).unwrap())
             }
@@ -131,14 +133,14 @@ fn maps_printed(process: &Process) -> Maps {
     maps
 }
 
-fn files(name: &str) -> (tempfile::TempDir, [PathBuf; 2]) {
+pub(crate) fn files(name: &str) -> (tempfile::TempDir, [PathBuf; 2]) {
     let dir = tempfile::TempDir::new().unwrap();
     let files = ["kept", "deleted"].map(|kind| dir.path().join(format!("isotherm-{name}-{kind}-")));
     files.iter().for_each(|file| std::fs::write(file, vec![1; 5 << 12]).unwrap());
     (dir, files)
 }
 
-fn c_string(path: impl AsRef<Path>) -> CString {
+pub(crate) fn c_string(path: impl AsRef<Path>) -> CString {
     CString::new(path.as_ref().as_os_str().as_bytes()).unwrap()
 }
 
@@ -340,20 +342,24 @@ fn a_list_that_changes_between_two_steps_stays_sorted_and_has_no_mapping_twice()
     unsafe { rustix::mm::munmap(start, 400 * 4096) }.unwrap();
 }
 
+/// Where [`map_at`] maps.
+pub(crate) const AT: usize = 0x1000_0000;
+
+/// Maps a page of a file in the place of what was mapped like this before.
+pub(crate) fn map_at(path: &CString) {
+    // SAFETY: a path that ends in a zero, and an address where nothing lies but what was mapped there the time before.
+    unsafe {
+        let fd = libc::open(path.as_ptr(), libc::O_RDONLY);
+        let at = std::ptr::without_provenance_mut(AT);
+        libc::mmap(at, 4096, libc::PROT_READ, libc::MAP_PRIVATE | libc::MAP_FIXED, fd, 0);
+    }
+}
+
 #[test]
 fn a_mapping_that_takes_the_place_of_another_changes_the_stamp() {
     let Some(mut numbers) = numbers() else { return };
     let (_dir, files) = files("replaced");
     let [first, second] = files.each_ref().map(c_string);
-    const AT: usize = 0x1000_0000;
-    let map_at = |path: &CString| {
-        // SAFETY: a path that ends in a zero, and an address where nothing lies but what was mapped there the time before.
-        unsafe {
-            let fd = libc::open(path.as_ptr(), libc::O_RDONLY);
-            let at = std::ptr::without_provenance_mut(AT);
-            libc::mmap(at, 4096, libc::PROT_READ, libc::MAP_PRIVATE | libc::MAP_FIXED, fd, 0);
-        }
-    };
     let child = Mapping::that_changes(|| map_at(&first), || map_at(&second));
     let mut maps = Maps::new();
     let read = |numbers: &mut Numbers, maps: &mut Maps| {
