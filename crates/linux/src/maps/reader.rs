@@ -191,7 +191,8 @@ impl Reader {
         let mut result = self.read_on(process, maps, limit, numbers);
         if self.prints {
             // What the numbers do not hold is printed, from its beginning, in the next steps.
-            (self.prints, self.stamp) = (false, None);
+            // Of a state that it had before: what changes meanwhile is read the next time.
+            (self.prints, self.stamp) = (false, numbers.stamp(process));
             self.incoming.restart();
             self.begin_to_print(process).inspect_err(|_| self.abandon())?;
             result = self.read_on(process, maps, limit, numbers);

@@ -441,13 +441,16 @@ impl Chores {
         // One that ended is noticed elsewhere.
         let Ok((mapped, resident)) = target.process.pages() else { return false };
         target.resident_pages = resident;
-        let stamp = self.numbers.stamp(&target.process);
-        if let Some(is_known) = stamp.and_then(|stamp| target.maps.is_as_of(stamp)) {
-            return !is_known;
-        }
-        // Of what is young looks are many, and that nothing changed from one to the next is no wonder.
+        let is_known = self.numbers.stamp(&target.process).map(|stamp| target.maps.is_as_of(stamp));
         let is_young = wait < as_ns(interval).min(YOUNG_NS);
-        if is_young { !target.maps.is_of(mapped) } else { target.maps.is_stale(mapped) }
+        match is_known {
+            Some(Some(is_known)) => !is_known,
+            // Of what is young looks are many, and that nothing changed from one to the next is no wonder.
+            _ if is_young => !target.maps.is_of(mapped),
+            // It was printed before there were numbers.
+            Some(None) => true,
+            None => target.maps.is_stale(mapped),
+        }
     }
 }
 
