@@ -264,6 +264,8 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Paged<'m, F, M, 
         let (of_object, anonymous) = if locked { (false, false) } else { self.others_lock(kin, vma, pages) };
         loop {
             let mut moves = None;
+            // Of the folio that was found last, how many pages were: they may be in several runs.
+            let mut found = (None, 0);
             let done = self.mm.tables.runs(pages, |run| {
                 let Mapping::Page { frame, .. } = run.mapping else { return };
                 if let Ok(folio) = FolioView::of(system.machine, frame) {
@@ -274,6 +276,14 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Paged<'m, F, M, 
                         FolioKind::Anon => anonymous && folio.maps() > 1,
                     };
                     if by_others {
+                        return;
+                    }
+                    let before = if found.0 == Some(folio.head()) { found.1 } else { 0 };
+                    found = (Some(folio.head()), before + run.pages);
+                    // A folio has one mark. If only some of its pages are here, others may be locked: it stays marked then. No others are
+                    // mapped if as many are as this run has, which stay mapped as long as the table is locked.
+                    let whole = found.1 >= folio.order().frames() || run.pages == u64::from(folio.maps());
+                    if !locked && !whole {
                         return;
                     }
                     let moving = system.records.lock_mapped(folio.head(), frame, run.pages, locked);
