@@ -262,11 +262,12 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Paged<'m, F, M, 
         let (locked, system) = (vma.flags.contains(VmFlags::LOCKED), kin.system().inner());
         let _unlocking = (!locked).then(|| system.records.begin_unlock());
         let (of_object, anonymous) = if locked { (false, false) } else { self.others_lock(kin, vma, pages) };
+        let mut left = pages;
         loop {
             let mut moves = None;
-            // Of the folio that was found last, how many pages were: they may be in several runs.
-            let mut found = (None, 0);
-            let done = self.mm.tables.runs(pages, |run| {
+            // Of the folio that was found last, where that was, and how many pages were: they may be in several runs.
+            let mut found = (None, left.start(), 0);
+            let done = self.mm.tables.runs(left, |run| {
                 let Mapping::Page { frame, .. } = run.mapping else { return };
                 if let Ok(folio) = FolioView::of(system.machine, frame) {
                     // Perhaps by one who has locked it, and who may not map a page of an object just now: one that has moved is
@@ -278,26 +279,31 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Paged<'m, F, M, 
                     if by_others {
                         return;
                     }
-                    let before = if found.0 == Some(folio.head()) { found.1 } else { 0 };
-                    found = (Some(folio.head()), before + run.pages);
+                    if found.0 != Some(folio.head()) {
+                        found = (Some(folio.head()), run.at, 0);
+                    }
+                    found.2 += run.pages;
                     // A folio has one mark. If only some of its pages are here, others may be locked: it stays marked then. No others are
                     // mapped if as many are as this run has, which stay mapped as long as the table is locked.
-                    let whole = found.1 >= folio.order().frames() || run.pages == u64::from(folio.maps());
+                    let whole = found.2 >= folio.order().frames() || run.pages == u64::from(folio.maps());
                     if !locked && !whole {
                         return;
                     }
                     let moving = system.records.lock_mapped(folio.head(), frame, run.pages, locked);
-                    moves = moves.or(moving);
+                    moves = moves.or(moving.map(|moving| (moving, found.1)));
                 }
             });
             debug_assert!(done.is_ok(), "{done:?}");
-            let Some(frame) = moves else { break };
+            let Some((frame, from)) = moves else { break };
             // Who takes it away waits for no lock that is held here.
             let mut tries = 0;
-            while system.records.is_moving(frame) {
+            while system.records.is_moving(frame, locked) {
                 relax(tries);
                 tries = tries.saturating_add(1);
             }
+            // What lies below is done.
+            let Ok(rest) = PageRange::new(from.0, vma.end) else { break };
+            left = rest;
         }
         // Those that are not mapped here.
         if let Some((id, first)) = vma.object.filter(|_| !locked && !of_object)

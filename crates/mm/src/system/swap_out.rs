@@ -226,7 +226,7 @@ impl<'a, 'm, F: Format, M: Machine> Batch<'a, 'm, F, M> {
             }
         }
         // Who locks a page from here on sees its claim, and waits until it is away: see `Records::lock_mapped`.
-        let moving = self.inner.records.begin_move();
+        let moving = self.inner.records.begin_swap();
         fence(Ordering::SeqCst);
         let mut gone = 0;
         for page in self.pages.iter_mut() {
