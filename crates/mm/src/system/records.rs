@@ -21,8 +21,8 @@ use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering, fence};
 use isotherm_page::Frame;
 
 use super::word::{LOCKED, Word};
+use crate::contents::Held;
 use crate::error::Error;
-use crate::spin::relax;
 use crate::vma::ObjectId;
 
 /// Whose page it is: by what its mappings are found.
@@ -167,13 +167,9 @@ impl Records {
 
     /// For a space that has locked memory from now on, or that has some and maps an object from now on: when both can be seen, and
     /// before it marks pages. Who has not seen it has unlocked them then.
-    pub(crate) fn wait_for_unlocking(&self) {
+    pub(crate) fn wait_for_unlocking(&self, held: &Held<'_>) {
         fence(Ordering::SeqCst);
-        let mut tries = 0;
-        while self.unlocking.load(Ordering::Acquire) > 0 {
-            relax(tries);
-            tries = tries.saturating_add(1);
-        }
+        held.wait_while(|| self.unlocking.load(Ordering::Acquire) > 0);
     }
 
     /// How many frames there are.
