@@ -1,8 +1,15 @@
 //! What is remembered of each frame: whose page it is, when it was used last, and whether somebody has locked it.
 //!
-//! **Locked pages.** VMAs say what is locked. A page has a mark, which a fault in such a VMA sets before it maps the page, and `mlock` under
+//! **Locked pages.** VMAs say what is locked. A folio has a mark, which a fault in such a VMA sets before it maps a page, and `mlock` under
 //! the lock of a table that maps it. The mark counts as long as a space that may map the page has locked memory. What is marked and
-//! found in memory after that stays there:
+//! found in memory after that stays there.
+//!
+//! *Copies* are the exception: of a page that is written to, and of pages that become a huge leaf. The page table maps one before this
+//! crate knows its frame, and it is recorded after that, with its mark. Until then the record is of the page that the frame was
+//! before, if any: by that the copy is found only if it was the same page of the same family. Who takes it away just then does not see
+//! the mark, and is not waited for: it is in swap, and marked when it comes back.
+//!
+//! Of all others:
 //!
 //! - *Who takes an anonymous page away*, to swap or to another frame, or splits its folio, says so and claims the page, in either order.
 //!   Then he fences, and looks at the mark. Who marks a page that is mapped sets the mark, fences, and looks at claims; if there is one he
@@ -179,7 +186,7 @@ impl Records {
 
     /// The folio that begins with this frame is that page from now on, and is young. What has no room in a word is not
     /// remembered: families and objects with numbers from 2^25 on, or from 2^17 on for addresses, or pages of an object, beyond 48
-    /// bits. Their pages are not reclaimed.
+    /// bits. Their pages are not reclaimed. [`ObjectId`] says so to callers.
     pub(crate) fn set(&self, head: Frame, owner: Owner, index: u64, locked: bool, generation: u64) {
         let Some((word, _)) = self.at(head) else { return };
         word.set(pack(owner, index), locked);
