@@ -3,6 +3,7 @@
 use core::ops::Range;
 
 use crate::error::Error;
+use crate::mmap_lock::MmapLock;
 use crate::object::BackingError;
 use crate::vma::{ObjectId, VmaInfo};
 
@@ -13,12 +14,37 @@ use crate::vma::{ObjectId, VmaInfo};
 /// ```compile_fail,E0423
 /// let held = isotherm_mm::Held(());
 /// ```
-#[derive(Debug)]
-pub struct Held(());
+pub struct Held<'a>(&'a dyn Relax);
 
-impl Held {
-    pub(crate) const fn new() -> Self {
-        Self(())
+/// What to do while somebody is waited for who may sleep: [`MmapLock::relax`] of whatever lock it is.
+trait Relax {
+    fn relax(&self, tries: u32);
+}
+
+impl<L: MmapLock> Relax for L {
+    fn relax(&self, tries: u32) {
+        MmapLock::relax(self, tries);
+    }
+}
+
+impl<'a> Held<'a> {
+    pub(crate) const fn new<L: MmapLock>(lock: &'a L) -> Self {
+        Self(lock)
+    }
+
+    /// Waits as long as `waits`, with the lock held. Whoever is waited for does not wait for it, but may sleep.
+    pub(crate) fn wait_while(&self, waits: impl Fn() -> bool) {
+        let mut tries = 0;
+        while waits() {
+            self.0.relax(tries);
+            tries = tries.saturating_add(1);
+        }
+    }
+}
+
+impl core::fmt::Debug for Held<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Held").finish_non_exhaustive()
     }
 }
 
@@ -56,23 +82,23 @@ pub trait Contents {
     ///
     /// # Errors
     /// [`Error::NoMemory`], [`Error::NoObject`].
-    fn reserve(&self, held: &Held, object: ObjectId, more: usize) -> Result<(), Error> {
+    fn reserve(&self, held: &Held<'_>, object: ObjectId, more: usize) -> Result<(), Error> {
         let _ = (held, object, more);
         Ok(())
     }
 
     /// Takes back what was reserved, used or not.
-    fn unreserve(&self, held: &Held, object: ObjectId, more: usize) {
+    fn unreserve(&self, held: &Held<'_>, object: ObjectId, more: usize) {
         let _ = (held, object, more);
     }
 
     /// The VMA, which is of an object, is mapped from now on, or is a part of one that has grown. For one place there is room.
-    fn attach(&self, held: &Held, vma: &VmaInfo) {
+    fn attach(&self, held: &Held<'_>, vma: &VmaInfo) {
         let _ = (held, vma);
     }
 
     /// The VMA is mapped no more, of a space that ends.
-    fn detach(&self, held: &Held, vma: &VmaInfo) {
+    fn detach(&self, held: &Held<'_>, vma: &VmaInfo) {
         let _ = (held, vma);
     }
 
@@ -81,7 +107,7 @@ pub trait Contents {
     /// place more: the range may have split what was mapped.
     fn unmap(
         &self,
-        held: &Held,
+        held: &Held<'_>,
         vmas: &mut dyn Iterator<Item = VmaInfo>,
         range: Range<u64>,
         within: Range<u64>,
@@ -92,13 +118,13 @@ pub trait Contents {
     ///
     /// # Errors
     /// [`Error::NoMemory`], and nothing has changed.
-    fn split(&self, held: &Held, at: u64) -> Result<(), Error> {
+    fn split(&self, held: &Held<'_>, at: u64) -> Result<(), Error> {
         let _ = (held, at);
         Ok(())
     }
 
     /// The pages of the VMA go, and are found empty again (`MADV_DONTNEED`).
-    fn zap(&self, held: &Held, vma: &VmaInfo);
+    fn zap(&self, held: &Held<'_>, vma: &VmaInfo);
 
     /// The pages of the VMA, which is private and anonymous, are given up until they are written to (`MADV_FREE`).
     fn lazy_free(&self, held: &HeldForRead, vma: &VmaInfo) {
@@ -106,16 +132,16 @@ pub trait Contents {
     }
 
     /// The flags of the VMA are these now; permissions may have changed.
-    fn protect(&self, held: &Held, vma: &VmaInfo);
+    fn protect(&self, held: &Held<'_>, vma: &VmaInfo);
 
     /// The pages of the VMA that are there are to stay in memory, or need not any more: its flags say so.
-    fn lock(&self, held: &Held, vma: &VmaInfo) {
+    fn lock(&self, held: &Held<'_>, vma: &VmaInfo) {
         let _ = (held, vma);
     }
 
     /// So many pages of the space are locked from now on, when an operation ends: in VMAs that nobody can fault in yet, if they
     /// are new.
-    fn count_locked(&self, held: &Held, pages: u64) {
+    fn count_locked(&self, held: &Held<'_>, pages: u64) {
         let _ = (held, pages);
     }
 
@@ -123,7 +149,7 @@ pub trait Contents {
     ///
     /// # Errors
     /// [`Error::NoMemory`], and all is where it was.
-    fn relocate(&self, held: &Held, vma: &VmaInfo, to: u64) -> Result<(), Error>;
+    fn relocate(&self, held: &Held<'_>, vma: &VmaInfo, to: u64) -> Result<(), Error>;
 
     /// Copies the pages of these VMAs to a fork's child that has none yet. When it returns, nobody writes to a page that both
     /// have, unless writes are shared.
@@ -132,7 +158,7 @@ pub trait Contents {
     /// [`Error::NoMemory`]; the child has some of the pages then.
     fn copy(
         &self,
-        held: &Held,
+        held: &Held<'_>,
         vmas: &mut dyn Iterator<Item = VmaInfo>,
         child: &mut Self,
     ) -> Result<(), Error>;
@@ -148,17 +174,17 @@ pub trait Contents {
 }
 
 impl Contents for () {
-    fn unmap(&self, _: &Held, _: &mut dyn Iterator<Item = VmaInfo>, _: Range<u64>, _: Range<u64>) {}
+    fn unmap(&self, _: &Held<'_>, _: &mut dyn Iterator<Item = VmaInfo>, _: Range<u64>, _: Range<u64>) {}
 
-    fn zap(&self, _: &Held, _: &VmaInfo) {}
+    fn zap(&self, _: &Held<'_>, _: &VmaInfo) {}
 
-    fn protect(&self, _: &Held, _: &VmaInfo) {}
+    fn protect(&self, _: &Held<'_>, _: &VmaInfo) {}
 
-    fn relocate(&self, _: &Held, _: &VmaInfo, _: u64) -> Result<(), Error> {
+    fn relocate(&self, _: &Held<'_>, _: &VmaInfo, _: u64) -> Result<(), Error> {
         Ok(())
     }
 
-    fn copy(&self, _: &Held, _: &mut dyn Iterator<Item = VmaInfo>, (): &mut Self) -> Result<(), Error> {
+    fn copy(&self, _: &Held<'_>, _: &mut dyn Iterator<Item = VmaInfo>, (): &mut Self) -> Result<(), Error> {
         Ok(())
     }
 }

@@ -31,10 +31,18 @@
 //! writer that waits for readers of VMAs waits for faults that wait for 3 to 6 at most. A section of RCU is entered at any
 //! place, and nothing is waited for in one. VMAs and nodes are freed by callbacks of RCU, which take 6 alone. Pages are
 //! brought in and written back without any lock, also by swap, but where advice pages out, which holds `mmap_lock` for reading.
-//! Reclaim takes no locks of spaces: it walks page tables, and waits for a fork or a move by giving up ([`Kept::Busy`]). Who locks or
-//! unlocks pages waits, with `mmap_lock` held, for who takes them away at that moment, or unlocks them elsewhere; these wait for 3 to 6
-//! at most, and for forks and moves of other spaces. The protocol of the
+//! Reclaim takes no locks of spaces: it walks page tables, and waits for a fork or a move by giving up ([`Kept::Busy`]). The protocol of the
 //! VMAs' locks is the essay at the top of `src/lock.rs`.
+//!
+//! Some waits with `mmap_lock` held, for writing, are for no lock of the list:
+//!
+//! - who locks pages waits for who moves them to other frames, splits their folio, or takes them away to swap at that moment; who
+//!   unlocks pages, by `munmap` too, for the first two;
+//! - a space that has locked memory for the first time waits for all who unlock pages at that moment, and so do `mmap` and `mremap` of
+//!   an object in a space that has some.
+//!
+//! Those that are waited for wait for 3 to 6 at most, and for forks and moves of other spaces. If several take pages away at once, one of
+//! them may be waited for while it writes pages to swap, or pages of files back.
 //!
 //! Rules of locks are those of the series "Per-VMA locks" v2 (linux-mm, January 2023), called *the seed* here; rules of layout
 //! are those of Linux 6.18, against which `tests/linux` compares.

@@ -28,8 +28,9 @@ pub unsafe trait MmapLock {
         None
     }
 
-    /// What a writer does between two looks at whether the readers of a VMA are gone, `tries` counting from 0: page
-    /// faults, each of which ends without waiting for the writer.
+    /// What a writer does between two looks at whether those are gone that it waits for, `tries` counting from 0: the readers of a
+    /// VMA, which are page faults, or who takes pages away that are locked, or unlocks them elsewhere. All of them end without
+    /// waiting for the writer; they may sleep.
     fn relax(&self, tries: u32) {
         let _ = tries;
         core::hint::spin_loop();

@@ -109,7 +109,8 @@ impl<P: Platform> AddressSpace<P> {
         self.lock_pages(address, length, flags)
     }
 
-    /// Sets that the pages of a range need not stay in memory.
+    /// Sets that the pages of a range need not stay in memory. Those of a large folio that is not unlocked as a whole stay until
+    /// the space has no locked memory.
     ///
     /// # Errors
     /// As [`mlock`](Self::mlock).

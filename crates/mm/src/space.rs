@@ -164,7 +164,7 @@ impl<P: Platform> Drop for AddressSpace<P> {
         for found in writer.iter() {
             let vma = found.value;
             if vma.object().is_some() {
-                self.contents.detach(&Held::new(), &vma.info());
+                self.contents.detach(&Held::new(&self.lock.0), &vma.info());
             }
             // Without a grace period (patch 32 of the seed): who finds a VMA under RCU, or has it locked, borrows the space. One
             // that is read-locked still (patch 21) was forgotten.

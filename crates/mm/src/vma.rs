@@ -15,6 +15,10 @@ use crate::sync::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 /// The identity of what a VMA maps, if it is not private anonymous memory: a file, or a piece of shared memory. The numbers
 /// are the caller's.
+///
+/// A [`System`](crate::System) remembers of its frames whose pages they are in one word each. There is room for numbers below 2^25, or below
+/// 2^17 for a page with an index from 2^36 on in its object, and for indices below 2^44. Pages of other objects are neither reclaimed
+/// nor migrated, and stay until they are evicted or cut off.
 pub type ObjectId = NonZeroU64;
 
 /// Whether a VMA has pages that may be private to it, and from those of which other VMAs these can be distinguished: what `anon_vma` is

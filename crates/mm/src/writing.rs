@@ -21,7 +21,7 @@ pub(crate) struct Writing<'a, P: Platform + 'a> {
     pub(crate) space: &'a AddressSpace<P>,
     pub(crate) tree: Writer<'a, VmaPtr, P::Rcu, P::Alloc>,
     /// For the contents, of VMAs that are write-locked.
-    pub(crate) held: Held,
+    pub(crate) held: Held<'a>,
     detached: Option<VmaPtr>,
     /// Released last.
     _lock: <P::Lock as MmapLock>::Write<'a>,
@@ -39,7 +39,7 @@ impl<'a, P: Platform> Writing<'a, P> {
         tree: Writer<'a, VmaPtr, P::Rcu, P::Alloc>,
         lock: <P::Lock as MmapLock>::Write<'a>,
     ) -> Self {
-        Self { space, tree, held: Held::new(), detached: None, _lock: lock }
+        Self { space, tree, held: Held::new(&space.lock.0), detached: None, _lock: lock }
     }
 
     /// The VMA that an address lies in.

@@ -11,8 +11,8 @@ use common::swap::*;
 use common::{PAGE, SMALL, anonymous};
 use isotherm_mm::*;
 use isotherm_page::{FolioView, Frame, Order};
-use isotherm_pagetable::X86_64;
 use isotherm_pagetable::host::HostMachine;
+use isotherm_pagetable::{Mapping, X86_64};
 use isotherm_rcu::Epoch;
 
 const HUGE: u64 = 2 << 20;
@@ -280,5 +280,42 @@ fn pages_of_a_folio_that_is_split_are_locked_as_it_was() {
         for n in 0..512 {
             assert_eq!(system.is_locked(&(), head.add(n)), lock, "page {n} in round {round}");
         }
+    }
+}
+
+/// A folio has one mark: who unlocks some of its pages leaves the others locked.
+#[test]
+fn the_rest_of_a_folio_stays_locked() {
+    let give_up: [fn(&Space<'_>, u64); 2] =
+        [|space, at| space.munlock(at, PAGE).unwrap(), |space, at| space.munmap(at, PAGE).unwrap()];
+    for give_up in give_up {
+        let (machine, swap) = machine_with_swap(FRAMES, 2048);
+        let zero = zero(&machine);
+        let system = system::<X86_64>(&machine, &swap);
+        let space: Space<'_> = Space::new(Epoch, RwLock::new(()), paged(&system, zero.frame(), 9, 9), WIDE);
+        space.mmap(&anonymous(1024).at(AT)).unwrap();
+        // Other memory that stays locked, so that marks count.
+        space.mmap(&anonymous(1).at(AT - HUGE)).unwrap();
+        words(&machine, &space, AT..AT + 2 * HUGE, 0, true);
+        space.mlock(AT - HUGE, PAGE, false).unwrap();
+        space.mlock(AT, 2 * HUGE, false).unwrap();
+        give_up(&space, AT + 3 * PAGE);
+        // Beside pages that were written to, which are other runs.
+        words(&machine, &space, AT + 4 * PAGE..AT + 9 * PAGE, 0, true);
+        let resident = |from: u64| {
+            while system.reclaim(&(), 2000).total() > 0 {}
+            let mapped = |&at: &u64| matches!(space.contents().mapping(at), Mapping::Page { .. });
+            (from..from + HUGE).step_by(PAGE as usize).filter(mapped).count()
+        };
+        assert!(resident(AT) >= 511);
+        assert_eq!(resident(AT + HUGE), 512);
+        // The second folio is unlocked as a whole, and the rest of the first with what is mapped of it.
+        space.munlock(AT + HUGE, HUGE).unwrap();
+        assert_eq!(resident(AT + HUGE), 0);
+        assert!(resident(AT) >= 511);
+        space.munlock(AT - HUGE, PAGE).unwrap();
+        space.munlock(AT, 3 * PAGE).unwrap();
+        space.munlock(AT + 4 * PAGE, HUGE - 4 * PAGE).unwrap();
+        assert_eq!(resident(AT), 0, "nothing is locked any more");
     }
 }

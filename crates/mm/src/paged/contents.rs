@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::flags::{PAGE_SHIFT, VmFlags};
 use crate::object::{BackingError, ObjectKind, Objects};
 use crate::shared::Shared;
-use crate::spin::{Spin, relax};
+use crate::spin::Spin;
 use crate::system::Kin;
 use crate::vma::{ObjectId, VmaInfo};
 
@@ -61,28 +61,28 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Contents for Pag
         }
     }
 
-    fn reserve(&self, _: &Held, id: ObjectId, more: usize) -> Result<(), Error> {
+    fn reserve(&self, _: &Held<'_>, id: ObjectId, more: usize) -> Result<(), Error> {
         self.objects.get(id).ok_or(Error::NoObject)?.reserve(more)
     }
 
-    fn unreserve(&self, _: &Held, id: ObjectId, more: usize) {
+    fn unreserve(&self, _: &Held<'_>, id: ObjectId, more: usize) {
         if let Some(object) = self.objects.get(id) {
             object.unreserve(more);
         }
     }
 
-    fn attach(&self, _: &Held, vma: &VmaInfo) {
+    fn attach(&self, held: &Held<'_>, vma: &VmaInfo) {
         if let Some((id, pgoff)) = vma.object
             && let Some(object) = self.objects.get(id)
         {
             object.attach(&self.mm, vma, pgoff);
             if self.mm.has_locks() {
-                self.wait_for_unlocking();
+                self.wait_for_unlocking(held);
             }
         }
     }
 
-    fn detach(&self, _: &Held, vma: &VmaInfo) {
+    fn detach(&self, _: &Held<'_>, vma: &VmaInfo) {
         if let Some(object) = vma.object.and_then(|(id, _)| self.objects.get(id)) {
             object.detach(&self.mm, vma);
         }
@@ -90,7 +90,7 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Contents for Pag
 
     fn unmap(
         &self,
-        held: &Held,
+        held: &Held<'_>,
         vmas: &mut dyn Iterator<Item = VmaInfo>,
         range: Range<u64>,
         within: Range<u64>,
@@ -100,7 +100,7 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Contents for Pag
                 if let Some(kin) = self.kin.as_ref().filter(|_| vma.flags.contains(VmFlags::LOCKED)) {
                     // Of pages that others map too.
                     let flags = vma.flags - VmFlags::LOCKED_MASK;
-                    self.lock_resident(kin, &VmaInfo { flags, ..vma });
+                    self.lock_resident(held, kin, &VmaInfo { flags, ..vma });
                 }
                 self.with_pages(&vma, |pages, kind| self.mm.zap_in(pages, kind, gather));
                 self.detach(held, &vma);
@@ -115,14 +115,14 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Contents for Pag
         });
     }
 
-    fn split(&self, _: &Held, at: u64) -> Result<(), Error> {
+    fn split(&self, _: &Held<'_>, at: u64) -> Result<(), Error> {
         if !self.mm.has_huge() || at & (HUGE - 1) == 0 {
             return Ok(());
         }
         self.mm.tables.split(VirtAddr(at)).map_err(|_| Error::NoMemory)
     }
 
-    fn zap(&self, _: &Held, vma: &VmaInfo) {
+    fn zap(&self, _: &Held<'_>, vma: &VmaInfo) {
         self.mm.with_gather(|gather| {
             self.with_pages(vma, |pages, kind| self.mm.zap_in(pages, kind, gather));
         });
@@ -132,7 +132,7 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Contents for Pag
         self.give_up(vma);
     }
 
-    fn protect(&self, _: &Held, vma: &VmaInfo) {
+    fn protect(&self, _: &Held<'_>, vma: &VmaInfo) {
         let object = vma.object.and_then(|(id, _)| self.objects.get(id));
         let shared = vma.flags.contains(VmFlags::SHARED);
         let mut protection = protection(vma.flags);
@@ -146,20 +146,20 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Contents for Pag
         debug_assert!(done.is_ok(), "{done:?}");
     }
 
-    fn lock(&self, _: &Held, vma: &VmaInfo) {
+    fn lock(&self, held: &Held<'_>, vma: &VmaInfo) {
         if vma.flags.contains(VmFlags::LOCKED) {
-            self.set_locks(true);
+            self.set_locks(held, true);
         }
         if let Some(kin) = &self.kin {
-            self.lock_resident(kin, vma);
+            self.lock_resident(held, kin, vma);
         }
     }
 
-    fn count_locked(&self, _: &Held, pages: u64) {
-        self.set_locks(pages > 0);
+    fn count_locked(&self, held: &Held<'_>, pages: u64) {
+        self.set_locks(held, pages > 0);
     }
 
-    fn relocate(&self, _: &Held, vma: &VmaInfo, to: u64) -> Result<(), Error> {
+    fn relocate(&self, _: &Held<'_>, vma: &VmaInfo, to: u64) -> Result<(), Error> {
         let _changing = match &self.kin {
             Some(kin) => {
                 kin.moves(&self.mm, vma, to)?;
@@ -181,7 +181,12 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Contents for Pag
         done
     }
 
-    fn copy(&self, _: &Held, vmas: &mut dyn Iterator<Item = VmaInfo>, child: &mut Self) -> Result<(), Error> {
+    fn copy(
+        &self,
+        _: &Held<'_>,
+        vmas: &mut dyn Iterator<Item = VmaInfo>,
+        child: &mut Self,
+    ) -> Result<(), Error> {
         // Until the copies are flushed, and the child is found.
         let _changing = self.kin.as_ref().map(Kin::changing);
         match (&mut child.kin, &self.kin) {
@@ -229,20 +234,20 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Paged<'m, F, M, 
         })
     }
 
-    fn set_locks(&self, locks: bool) {
+    fn set_locks(&self, held: &Held<'_>, locks: bool) {
         if self.mm.has_locks() == locks {
             return;
         }
         self.mm.set_locks(locks);
         if locks {
-            self.wait_for_unlocking();
+            self.wait_for_unlocking(held);
         }
     }
 
     /// Who unlocks pages may have seen nobody else who maps them and has locked memory: it has unlocked them when this returns.
-    fn wait_for_unlocking(&self) {
+    fn wait_for_unlocking(&self, held: &Held<'_>) {
         if let Some(kin) = &self.kin {
-            kin.system().inner().records.wait_for_unlocking();
+            kin.system().inner().records.wait_for_unlocking(held);
         }
     }
 
@@ -257,14 +262,17 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Paged<'m, F, M, 
     }
 
     /// What the VMA says of its pages, the system remembers of those that are there. Of others their faults will.
-    fn lock_resident(&self, kin: &Kin<'m, F, M>, vma: &VmaInfo) {
+    fn lock_resident(&self, held: &Held<'_>, kin: &Kin<'m, F, M>, vma: &VmaInfo) {
         let Some(pages) = pages(&vma.range()) else { return };
         let (locked, system) = (vma.flags.contains(VmFlags::LOCKED), kin.system().inner());
         let _unlocking = (!locked).then(|| system.records.begin_unlock());
         let (of_object, anonymous) = if locked { (false, false) } else { self.others_lock(kin, vma, pages) };
+        let mut left = pages;
         loop {
             let mut moves = None;
-            let done = self.mm.tables.runs(pages, |run| {
+            // Of the folio that was found last, where that was, and how many pages were: they may be in several runs.
+            let mut found = (None, left.start(), 0);
+            let done = self.mm.tables.runs(left, |run| {
                 let Mapping::Page { frame, .. } = run.mapping else { return };
                 if let Ok(folio) = FolioView::of(system.machine, frame) {
                     // Perhaps by one who has locked it, and who may not map a page of an object just now: one that has moved is
@@ -276,18 +284,27 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Paged<'m, F, M, 
                     if by_others {
                         return;
                     }
+                    if found.0 != Some(folio.head()) {
+                        found = (Some(folio.head()), run.at, 0);
+                    }
+                    found.2 += run.pages;
+                    // A folio has one mark. If only some of its pages are here, others may be locked: it stays marked then. No others are
+                    // mapped if as many are as this run has, which stay mapped as long as the table is locked.
+                    let whole = found.2 >= folio.order().frames() || run.pages == u64::from(folio.maps());
+                    if !locked && !whole {
+                        return;
+                    }
                     let moving = system.records.lock_mapped(folio.head(), frame, run.pages, locked);
-                    moves = moves.or(moving);
+                    moves = moves.or(moving.map(|moving| (moving, found.1)));
                 }
             });
             debug_assert!(done.is_ok(), "{done:?}");
-            let Some(frame) = moves else { break };
+            let Some((frame, from)) = moves else { break };
             // Who takes it away waits for no lock that is held here.
-            let mut tries = 0;
-            while system.records.is_moving(frame) {
-                relax(tries);
-                tries = tries.saturating_add(1);
-            }
+            held.wait_while(|| system.records.is_moving(frame, locked));
+            // What lies below is done.
+            let Ok(rest) = PageRange::new(from.0, vma.end) else { break };
+            left = rest;
         }
         // Those that are not mapped here.
         if let Some((id, first)) = vma.object.filter(|_| !locked && !of_object)

@@ -46,7 +46,7 @@ impl<'m, F: Format + 'm, M: Machine + 'm> System<'m, F, M> {
         if folio.order() != to.order() || !core::ptr::eq(to.pages(), inner.machine) {
             return Err(Kept::OtherBlock);
         }
-        let moving = inner.records.begin_move();
+        let moving = inner.records.begin_copy();
         let claims = inner.claim_all(&folio)?;
         // Who locks or unlocks the page from here on sees the claims, and waits: see `Records::lock_mapped`.
         fence(Ordering::SeqCst);

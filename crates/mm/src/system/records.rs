@@ -1,12 +1,20 @@
 //! What is remembered of each frame: whose page it is, when it was used last, and whether somebody has locked it.
 //!
-//! **Locked pages.** VMAs say what is locked. A page has a mark, which a fault in such a VMA sets before it maps the page, and `mlock` under
+//! **Locked pages.** VMAs say what is locked. A folio has a mark, which a fault in such a VMA sets before it maps a page, and `mlock` under
 //! the lock of a table that maps it. The mark counts as long as a space that may map the page has locked memory. What is marked and
-//! found in memory after that stays there:
+//! found in memory after that stays there.
 //!
-//! - *Who takes an anonymous page away*, to swap or to another frame, or splits its folio, says so, claims the page, fences, and
-//!   looks at the mark. Who marks a page that is mapped sets the mark, fences, and looks at claims; if there is one he waits, and goes
-//!   through the page table again. One of the two fences comes first: either the mark is seen, or the claim.
+//! *Copies* are the exception: of a page that is written to, and of pages that become a huge leaf. The page table maps one before this
+//! crate knows its frame, and it is recorded after that, with its mark. Until then the record is of the page that the frame was
+//! before, if any: by that the copy is found only if it was the same page of the same family. Who takes it away just then does not see
+//! the mark, and is not waited for: it is in swap, and marked when it comes back.
+//!
+//! Of all others:
+//!
+//! - *Who takes an anonymous page away*, to swap or to another frame, or splits its folio, says so and claims the page, in either order.
+//!   Then he fences, and looks at the mark. Who marks a page that is mapped sets the mark, fences, and looks at claims; if there is one he
+//!   waits, and goes through the page table again. One of the two fences comes first: either the mark is seen, or the claim.
+//! - *Who clears the mark* does the same, but waits only for those who copy it: who moves pages, or splits folios.
 //! - *Who takes a page of an object away* looks at the mark with the object's lock held for writing, when the page is mapped nowhere:
 //!   faults that mark it hold that lock for reading.
 //! - *Who unlocks pages* leaves the mark if another space may have them locked. He says that he is at it before he looks who there is. A
@@ -20,8 +28,8 @@ use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering, fence};
 use isotherm_page::Frame;
 
 use super::word::{LOCKED, Word};
+use crate::contents::Held;
 use crate::error::Error;
-use crate::spin::relax;
 use crate::vma::ObjectId;
 
 /// Whose page it is: by what its mappings are found.
@@ -53,8 +61,11 @@ pub(crate) struct Records {
     ages: Vec<AtomicU8>,
     /// A bit a frame: somebody swaps the page out, moves it away, or splits its folio. This is no hint.
     leaving: Vec<AtomicUsize>,
-    /// How many take pages away at this moment, to other frames or to swap, or split folios: who finds 0 need not look at claims.
-    moving: AtomicUsize,
+    /// How many move pages to other frames at this moment, or split folios: they copy marks. Who finds 0 here, and below, need not look
+    /// at claims.
+    copying: AtomicUsize,
+    /// How many take pages away to swap at this moment.
+    swapping: AtomicUsize,
     /// How many unlock pages.
     unlocking: AtomicUsize,
 }
@@ -100,7 +111,14 @@ impl Records {
         let (mut leaving, words) = (Vec::new(), count.div_ceil(usize::BITS as usize));
         leaving.try_reserve_exact(words).map_err(|_| Error::NoMemory)?;
         leaving.resize_with(words, || AtomicUsize::new(0));
-        Ok(Self { owners, ages, leaving, moving: AtomicUsize::new(0), unlocking: AtomicUsize::new(0) })
+        Ok(Self {
+            owners,
+            ages,
+            leaving,
+            copying: AtomicUsize::new(0),
+            swapping: AtomicUsize::new(0),
+            unlocking: AtomicUsize::new(0),
+        })
     }
 
     /// For who is to swap a page out; `None` if somebody does.
@@ -111,16 +129,23 @@ impl Records {
         (word.fetch_or(bit, Ordering::Acquire) & bit == 0).then_some(Claim { word, bit })
     }
 
-    /// For who takes pages away from their frames: see [`lock_mapped`](Self::lock_mapped).
-    pub(crate) fn begin_move(&self) -> Moving<'_> {
-        self.moving.fetch_add(1, Ordering::SeqCst);
-        Moving(&self.moving)
+    /// For who moves pages to other frames, or splits folios: see [`lock_mapped`](Self::lock_mapped).
+    pub(crate) fn begin_copy(&self) -> Moving<'_> {
+        self.copying.fetch_add(1, Ordering::SeqCst);
+        Moving(&self.copying)
     }
 
-    /// Whether somebody takes pages away, and has claimed this one. It may be one that is still to be written to swap.
-    pub(crate) fn is_moving(&self, frame: Frame) -> bool {
+    /// For who takes pages away to swap: see [`lock_mapped`](Self::lock_mapped).
+    pub(crate) fn begin_swap(&self) -> Moving<'_> {
+        self.swapping.fetch_add(1, Ordering::SeqCst);
+        Moving(&self.swapping)
+    }
+
+    /// Whether a page of which the mark is changed is claimed by one who looks at marks at this moment. It may be one that is still to be
+    /// written to swap. Who unlocks pages need not know of swap: a page that goes there takes no mark along.
+    pub(crate) fn is_moving(&self, frame: Frame, locked: bool) -> bool {
         let at = frame.0 as usize;
-        self.moving.load(Ordering::Acquire) > 0
+        (self.copying.load(Ordering::Acquire) > 0 || locked && self.swapping.load(Ordering::Acquire) > 0)
             && self
                 .leaving
                 .get(at / usize::BITS as usize)
@@ -131,12 +156,12 @@ impl Records {
     /// meanwhile, as the lock of their table is held. Returns a page that somebody takes away: it is to be done again once that is over,
     /// for the page may be at another frame then, or in swap.
     ///
-    /// Who takes a page away says so ([`begin_move`](Self::begin_move)), claims its frame, then fences, and reads the mark. Either it
-    /// reads what is marked here, or its claim is seen here.
+    /// Who takes a page away says so ([`begin_copy`](Self::begin_copy), [`begin_swap`](Self::begin_swap)) and claims its frame, then
+    /// fences, and reads the mark. Either it reads what is marked here, or its claim is seen here.
     pub(crate) fn lock_mapped(&self, head: Frame, frame: Frame, pages: u64, locked: bool) -> Option<Frame> {
         self.lock(head, locked);
         fence(Ordering::SeqCst);
-        (0..pages).map(|n| frame.add(n)).find(|&frame| self.is_moving(frame))
+        (0..pages).map(|n| frame.add(n)).find(|&frame| self.is_moving(frame, locked))
     }
 
     /// For who unlocks pages: before it looks whether another space that may map them has locked memory, and leaves them as they are
@@ -149,13 +174,9 @@ impl Records {
 
     /// For a space that has locked memory from now on, or that has some and maps an object from now on: when both can be seen, and
     /// before it marks pages. Who has not seen it has unlocked them then.
-    pub(crate) fn wait_for_unlocking(&self) {
+    pub(crate) fn wait_for_unlocking(&self, held: &Held<'_>) {
         fence(Ordering::SeqCst);
-        let mut tries = 0;
-        while self.unlocking.load(Ordering::Acquire) > 0 {
-            relax(tries);
-            tries = tries.saturating_add(1);
-        }
+        held.wait_while(|| self.unlocking.load(Ordering::Acquire) > 0);
     }
 
     /// How many frames there are.
@@ -165,7 +186,7 @@ impl Records {
 
     /// The folio that begins with this frame is that page from now on, and is young. What has no room in a word is not
     /// remembered: families and objects with numbers from 2^25 on, or from 2^17 on for addresses, or pages of an object, beyond 48
-    /// bits. Their pages are not reclaimed.
+    /// bits. Their pages are not reclaimed. [`ObjectId`] says so to callers.
     pub(crate) fn set(&self, head: Frame, owner: Owner, index: u64, locked: bool, generation: u64) {
         let Some((word, _)) = self.at(head) else { return };
         word.set(pack(owner, index), locked);
@@ -274,6 +295,20 @@ mod tests {
             records.set(Frame(1), Owner::Object(ObjectId::MAX), index, false, 3);
             prop_assert_eq!(records.get(Frame(1)), None);
         }
+    }
+
+    /// Who unlocks pages waits for who copies marks alone.
+    #[test]
+    fn a_page_on_its_way_to_swap_delays_who_locks_it_alone() {
+        let records = Records::new(2).unwrap();
+        let _claim = records.claim(Frame(1)).unwrap();
+        let moving = |locked| records.lock_mapped(Frame(0), Frame(0), 2, locked);
+        assert_eq!([true, false].map(moving), [None; 2]);
+        let swapping = records.begin_swap();
+        assert_eq!([true, false].map(moving), [Some(Frame(1)), None]);
+        drop(swapping);
+        let _copying = records.begin_copy();
+        assert_eq!([true, false].map(moving), [Some(Frame(1)); 2]);
     }
 
     #[test]

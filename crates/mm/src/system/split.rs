@@ -38,7 +38,7 @@ impl<'m, F: Format, M: Machine> Inner<'m, F, M> {
         let (family, index) = self.anonymous(&folio).ok_or(Kept::NotFound)?;
         // Who locks or unlocks pages of it from here on sees the claims, and does it again when they are pages: see
         // `Records::lock_mapped`. What was marked before is known when the marks are spread.
-        let _moving = self.records.begin_move();
+        let _moving = self.records.begin_copy();
         let _claims = self.claim_all(&folio)?;
         fence(Ordering::SeqCst);
         let mut places: Places<'m, F, M> = Vec::new();

@@ -9,7 +9,9 @@
 //!
 //! A page that was locked ([`mlock`](crate::AddressSpace::mlock)) since it was chosen stays: the mark is looked at again before the first
 //! entry becomes a swap entry. Whoever locks pages from then on waits until that is over, and finds either the page, which stays, or its
-//! swap entry. So what is locked and was found in memory after that stays there. The writing to swap is not waited for.
+//! swap entry. So what is locked and was found in memory after that stays there. The writing to swap is not waited for if this is the only
+//! one who takes pages away. Else it may be: that somebody looks at marks is known of all of them together, and a page is claimed from
+//! when it is chosen on. Reclaim may write pages of files back between that and the writing to swap.
 //!
 //! A page that somebody refers to is not swapped out: not by whoever has the reference could it be found again.
 //!
@@ -226,7 +228,7 @@ impl<'a, 'm, F: Format, M: Machine> Batch<'a, 'm, F, M> {
             }
         }
         // Who locks a page from here on sees its claim, and waits until it is away: see `Records::lock_mapped`.
-        let moving = self.inner.records.begin_move();
+        let moving = self.inner.records.begin_swap();
         fence(Ordering::SeqCst);
         let mut gone = 0;
         for page in self.pages.iter_mut() {

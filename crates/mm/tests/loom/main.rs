@@ -104,19 +104,19 @@ impl Cells {
 }
 
 impl Contents for Cells {
-    fn unmap(&self, _: &Held, _: &mut dyn Iterator<Item = VmaInfo>, range: Range<u64>, _: Range<u64>) {
+    fn unmap(&self, _: &Held<'_>, _: &mut dyn Iterator<Item = VmaInfo>, range: Range<u64>, _: Range<u64>) {
         self.write(range);
     }
 
-    fn zap(&self, _: &Held, vma: &VmaInfo) {
+    fn zap(&self, _: &Held<'_>, vma: &VmaInfo) {
         self.write(vma.range());
     }
 
-    fn protect(&self, _: &Held, vma: &VmaInfo) {
+    fn protect(&self, _: &Held<'_>, vma: &VmaInfo) {
         self.write(vma.range());
     }
 
-    fn relocate(&self, _: &Held, vma: &VmaInfo, to: u64) -> Result<(), Error> {
+    fn relocate(&self, _: &Held<'_>, vma: &VmaInfo, to: u64) -> Result<(), Error> {
         let range = vma.range();
         let length = range.end - range.start;
         self.write(range);
@@ -124,7 +124,7 @@ impl Contents for Cells {
         Ok(())
     }
 
-    fn copy(&self, _: &Held, vmas: &mut dyn Iterator<Item = VmaInfo>, _: &mut Self) -> Result<(), Error> {
+    fn copy(&self, _: &Held<'_>, vmas: &mut dyn Iterator<Item = VmaInfo>, _: &mut Self) -> Result<(), Error> {
         vmas.for_each(|vma| self.write(vma.range()));
         Ok(())
     }

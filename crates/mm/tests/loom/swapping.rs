@@ -456,6 +456,22 @@ fn swap_out_against_mlock() {
     });
 }
 
+/// The space unlocks the page while it is looked at whether it is locked: it goes or stays, and stays locked no longer.
+#[test]
+fn swap_out_against_munlock() {
+    let lock = |world: &World| world.space().mlock(AT, PAGE, false).unwrap();
+    let unlock = |world: &World| {
+        world.begin();
+        world.space().munlock(AT, PAGE).unwrap();
+    };
+    model(2, lock, [begin_swap_out, unlock], |world| {
+        assert_eq!((world.load(AT), world.counts()), (7, (1, 0, 0)));
+        let now = world.space().contents().access(AT, Access::Read).unwrap();
+        world.system().swap_out(now).unwrap();
+        assert_eq!((world.load(AT), world.counts()), (7, (1, 0, 0)));
+    });
+}
+
 #[test]
 fn what_was_given_up_is_dropped_against_mlock() {
     let given_up = |world: &World| world.space().lazy_free(AT, PAGE).unwrap();
