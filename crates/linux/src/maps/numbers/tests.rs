@@ -194,8 +194,8 @@ fn names_that_cannot_be_asked_for_are_learnt_from_what_is_printed() {
             }
         }
     };
-    let (read, _) = again();
-    assert_eq!(again(), (read, true));
+    // Each library that it maps is unknown once.
+    assert!((0..100).any(|_| again().1));
     std::fs::remove_file(&program).unwrap();
     let (read, by_numbers) = again();
     assert!(!by_numbers && read.iter().any(|m| m.name.ends_with("program (deleted)")), "{read:?}");
