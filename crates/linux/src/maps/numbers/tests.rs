@@ -197,9 +197,11 @@ fn names_that_cannot_be_asked_for_are_learnt_from_what_is_printed() {
     // Each library that it maps is unknown once.
     assert!((0..100).any(|_| again().1));
     std::fs::remove_file(&program).unwrap();
-    let (read, by_numbers) = again();
-    assert!(!by_numbers && read.iter().any(|m| m.name.ends_with("program (deleted)")), "{read:?}");
-    assert_eq!(again(), (read, true));
+    let is_learnt = |(read, by_numbers): (Vec<crate::maps::Mapping>, bool)| {
+        assert!(read.iter().any(|m| m.name.ends_with("program (deleted)")), "{read:?}");
+        by_numbers
+    };
+    assert!((0..100).any(|_| is_learnt(again())));
     drop(child);
     let _ = sleeps.wait();
 }
