@@ -21,3 +21,9 @@ static long (*bpf_loop)(u32 n, void *callback, void *ctx, u64 flags) = (void *)1
 
 // bpf_probe_read_kernel and bpf_loop are for GPL-compatible programs only.
 #define LICENCE char LICENSE[] SEC("license") = "Dual MIT/GPL"
+
+// The fields by which process.h finds a process, at the beginning of a `struct offsets`.
+#define PROCESS_OFFSETS                                                                                     \
+	u32 task_mm, task_signal, task_thread_node, task_files, task_thread_pid, task_pid_links;            \
+	u32 signal_thread_head, pid_tasks, files_fdt, fdtable_max_fds, fdtable_fd, file_private_data;       \
+	u32 file_f_inode, inode_i_private

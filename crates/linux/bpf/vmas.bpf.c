@@ -41,20 +41,7 @@ struct args {
 
 // Where the running kernel keeps the fields that are read: bytes from the start of their structs.
 struct offsets {
-	u32 task_mm;
-	u32 task_signal;
-	u32 task_thread_node;
-	u32 task_files;
-	u32 task_thread_pid;
-	u32 task_pid_links;
-	u32 signal_thread_head;
-	u32 pid_tasks;
-	u32 files_fdt;
-	u32 fdtable_max_fds;
-	u32 fdtable_fd;
-	u32 file_private_data;
-	u32 file_f_inode;
-	u32 inode_i_private;
+	PROCESS_OFFSETS;
 	u32 mm_mt;
 	u32 mt_root;
 	u32 mm_map_count;

@@ -4,29 +4,15 @@
 use super::object;
 use super::shared::{Plain, SharedArray};
 use super::types::Types;
-use super::walk::WalkError;
+use super::walk::{OF_PROCESS, WalkError};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 /// Most VMAs listed in one run (`MAX_VMAS` of the program).
 pub(crate) const MAX_VMAS: usize = 512;
 
-/// The fields that find a process, and those of its mm, in the order of the program's `struct offsets`.
-const FIELDS: [(&str, &str); 21] = [
-    ("task_struct", "mm"),
-    ("task_struct", "signal"),
-    ("task_struct", "thread_node"),
-    ("task_struct", "files"),
-    ("task_struct", "thread_pid"),
-    ("task_struct", "pid_links"),
-    ("signal_struct", "thread_head"),
-    ("pid", "tasks"),
-    ("files_struct", "fdt"),
-    ("fdtable", "max_fds"),
-    ("fdtable", "fd"),
-    ("file", "private_data"),
-    ("file", "f_inode"),
-    ("inode", "i_private"),
+/// The fields of its mm, in the order of the program's `struct offsets`, after those by which it finds a process.
+const FIELDS: [(&str, &str); 7] = [
     ("mm_struct", "mm_mt"),
     ("maple_tree", "ma_root"),
     ("mm_struct", "map_count"),
@@ -35,6 +21,9 @@ const FIELDS: [(&str, &str); 21] = [
     ("mm_struct", "brk"),
     ("mm_struct", "start_stack"),
 ];
+
+/// The place behind those, of the count of changes.
+const CHANGES: usize = OF_PROCESS.len() + FIELDS.len();
 
 /// Those of a VMA, which the program wants in words, after the others.
 const OF_VMA: [&str; 8] =
@@ -82,7 +71,7 @@ impl Fields {
             return None;
         }
         let mut found = Vec::with_capacity(OFFSETS);
-        for (of, field) in FIELDS {
+        for (of, field) in OF_PROCESS.into_iter().chain(FIELDS) {
             found.push(kernel.offset(of, field)?);
         }
         // With locks of single VMAs, 6.4.
@@ -107,7 +96,7 @@ impl Fields {
         found.push(kernel.offset("dentry", "d_hash")? + 8);
         found.push(kernel.offset("inode", "i_ino")?);
         found.push(u32::from(named.is_some() && named != kernel.offset("vm_area_struct", "shared")));
-        let words = found.iter().skip(FIELDS.len() + 1).take(OF_VMA.len() + 1);
+        let words = found.iter().skip(CHANGES + 1).take(OF_VMA.len() + 1);
         found.extend([words.max().map_or(0, |last| (last + 1) * 8), 0]);
         found.try_into().ok().map(Self)
     }
@@ -234,7 +223,7 @@ impl VmaLister {
         let mut shared: SharedArray<Shared> = SharedArray::new()?;
         shared.get_mut().offset = fields.0;
         let program = object::load(include_bytes!("../../bpf/vmas.bpf.o"), "vmas", shared.fd())?;
-        let counts = fields.0.get(FIELDS.len()).is_some_and(|at| *at != 0);
+        let counts = fields.0.get(CHANGES).is_some_and(|at| *at != 0);
         Ok(Self { program, shared, counts })
     }
 

@@ -102,8 +102,8 @@ const LISTED_WORDS: usize = 4;
 /// Most processes of a list (`MAX_LISTED` there).
 const MAX_LISTED: usize = MAX_TABLES * 512 / LISTED_WORDS;
 
-/// The fields that the program reads, in the order of its `struct offsets`.
-const FIELDS: [(&str, &str); 15] = [
+/// The fields by which programs find a process (`PROCESS_OFFSETS`), in the order of their `struct offsets`.
+pub(super) const OF_PROCESS: [(&str, &str); 14] = [
     ("task_struct", "mm"),
     ("task_struct", "signal"),
     ("task_struct", "thread_node"),
@@ -118,8 +118,13 @@ const FIELDS: [(&str, &str); 15] = [
     ("file", "private_data"),
     ("file", "f_inode"),
     ("inode", "i_private"),
-    ("mm_struct", "pgd"),
 ];
+
+/// And where its page tables begin.
+const PGD: (&str, &str) = ("mm_struct", "pgd");
+
+/// Fields that must be there.
+const FIELDS: usize = OF_PROCESS.len() + 1;
 
 /// Those that it takes to tell how long a process has run, in the order of `struct offsets`, after the others.
 const FIELDS_OF_RUNNING: [(&str, &str); 8] = [
@@ -158,7 +163,7 @@ pub const TYPES: [&str; 9] = [
 
 const _: () = assert!(size_of::<Args>() == 64 && size_of::<Slot>() == 16 && size_of::<Request>() == 24);
 const _: () = assert!(size_of::<Asked>() == 16);
-const _: () = assert!(FIELDS.len() + FIELDS_OF_RUNNING.len() + FIELDS_OF_LISTS.len() == 29);
+const _: () = assert!(FIELDS + FIELDS_OF_RUNNING.len() + FIELDS_OF_LISTS.len() == 29);
 
 /// What was found in place of a page table that was asked for, or it.
 #[derive(Clone, Copy, Debug)]
@@ -313,19 +318,21 @@ impl Walker {
             return Err(WalkError::Machine(std::env::consts::ARCH));
         }
         let mut shared: SharedArray<Shared> = SharedArray::new()?;
-        for (offset, (of, field)) in shared.get_mut().offset.iter_mut().zip(FIELDS) {
+        for (offset, (of, field)) in
+            shared.get_mut().offset.iter_mut().zip(OF_PROCESS.into_iter().chain([PGD]))
+        {
             let found = kernel.offset(of, field);
             *offset =
                 found.ok_or_else(|| WalkError::Object(format!("no field {field} in its struct {of}")))?;
         }
-        let more = shared.get_mut().offset.iter_mut().skip(FIELDS.len());
+        let more = shared.get_mut().offset.iter_mut().skip(FIELDS);
         let mut knows_running = true;
         for (offset, (of, field)) in more.zip(FIELDS_OF_RUNNING) {
             let found = kernel.offset(of, field);
             knows_running &= found.is_some();
             *offset = found.unwrap_or(0);
         }
-        let more = shared.get_mut().offset.iter_mut().skip(FIELDS.len() + FIELDS_OF_RUNNING.len());
+        let more = shared.get_mut().offset.iter_mut().skip(FIELDS + FIELDS_OF_RUNNING.len());
         let mut lists = knows_running;
         for (offset, (of, field)) in more.zip(FIELDS_OF_LISTS) {
             let found = kernel.offset(of, field);

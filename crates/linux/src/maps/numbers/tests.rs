@@ -301,12 +301,8 @@ fn a_file_of_a_mount_that_took_the_place_of_another_is_not_taken_for_that_ones()
             let at = c_string(&at);
             // Children of other tests may hold what was open when they were forked.
             // SAFETY: a path that ends in a zero.
-            assert_eq!(
-                unsafe { libc::umount2(at.as_ptr(), libc::MNT_DETACH) },
-                0,
-                "{}",
-                io::Error::last_os_error()
-            );
+            let unmounted = unsafe { libc::umount2(at.as_ptr(), libc::MNT_DETACH) };
+            assert_eq!(unmounted, 0, "{}", io::Error::last_os_error());
         }
     });
 }
