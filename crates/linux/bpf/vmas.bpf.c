@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only
 //
 // Lists the mappings (VMAs) of another process as numbers, for a fraction of what `/proc/PID/maps` takes, which prints each, and of
-// each the path of its file. In place of the path stands what it was made from, so that user space, which has seen it in a list
-// that was printed, knows it again.
+// each the path of its file. In place of the path stands what it was made from, so that user space, which has asked for it once or
+// seen it in a list that was printed, knows it again.
 //
 // It is run on demand, writes to nothing but `shared`, and takes no lock, as walk.bpf.c: every access is a
 // bpf_probe_read_kernel(). The VMAs are in a maple tree (from Linux 6.1 on), which is descended anew for each leaf.

@@ -155,15 +155,17 @@ pub struct Mapping {
     pub offset: u64,
 }
 
+/// All permissions as the kernel prints them: 1 read, 2 write, 4 execute, 8 shared.
+pub(crate) const PERMS: [&str; 16] = [
+    "---p", "r--p", "-w-p", "rw-p", "--xp", "r-xp", "-wxp", "rwxp", "---s", "r--s", "-w-s", "rw-s", "--xs",
+    "r-xs", "-wxs", "rwxs",
+];
+
 /// Reads permissions. There are few, so that they take no memory of their own; of anything else only as much is kept as the
 /// kernel would print.
 fn permissions<'de, D: Deserializer<'de>>(from: D) -> Result<Cow<'static, str>, D::Error> {
-    const ALL: [&str; 16] = [
-        "---p", "---s", "--xp", "--xs", "-w-p", "-w-s", "-wxp", "-wxs", "r--p", "r--s", "r-xp", "r-xs",
-        "rw-p", "rw-s", "rwxp", "rwxs",
-    ];
     let read = Cow::<'de, str>::deserialize(from)?;
-    let known = ALL.iter().find(|known| **known == read);
+    let known = PERMS.iter().find(|known| **known == read);
     Ok(known.map_or_else(|| read.chars().take(4).collect::<String>().into(), |known| Cow::Borrowed(*known)))
 }
 

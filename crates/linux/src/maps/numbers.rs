@@ -86,7 +86,11 @@ impl std::fmt::Debug for Numbers {
             Way::Later { .. } => "later",
             Way::Ready(_) => "ready",
         };
-        f.debug_struct("Numbers").field("way", &way).field("known", &self.known.len()).finish_non_exhaustive()
+        f.debug_struct("Numbers")
+            .field("way", &way)
+            .field("known", &self.known.len())
+            .field("lists", &self.lists)
+            .finish_non_exhaustive()
     }
 }
 

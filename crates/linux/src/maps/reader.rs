@@ -190,8 +190,8 @@ impl Reader {
     ) -> Result<Step, ProcessError> {
         let mut result = self.read_on(process, maps, limit, numbers);
         if self.prints {
-            // What the numbers do not hold is printed, from its beginning, in the next steps.
-            // Of a state that it had before: what changes meanwhile is read the next time.
+            // What the numbers do not hold is printed, from its beginning. It counts as of now: what changes meanwhile shows at the next
+            // look.
             (self.prints, self.stamp) = (false, numbers.stamp(process));
             self.incoming.restart();
             self.begin_to_print(process).inspect_err(|_| self.abandon())?;

@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 /// Most VMAs listed in one run (`MAX_VMAS` of the program).
-pub(crate) const MAX_VMAS: usize = 512;
+const MAX_VMAS: usize = 512;
 
 /// The fields of its mm, in the order of the program's `struct offsets`, after those by which it finds a process.
 const FIELDS: [(&str, &str); 7] = [
@@ -89,7 +89,7 @@ impl Fields {
         found.push(path + kernel.offset("path", "dentry")?);
         found.push(kernel.offset("mount", "mnt")?);
         found.push(kernel.offset("mount", "mnt_ns")?);
-        // Before 6.8 a number is given out again once its mount is gone.
+        // Before 6.8 a number is given out again once its mount is gone; it is read with what follows it, which stays the same.
         found.push(kernel.offset("mount", "mnt_id_unique").or_else(|| kernel.offset("mount", "mnt_id"))?);
         found.push(kernel.offset("dentry", "d_name")? + kernel.offset("qstr", "hash_len")?);
         // Of a `struct hlist_bl_node`, which has two pointers.

@@ -12,15 +12,12 @@
 
 use super::varint::{Cursor, put, put_signed};
 use crate::Mapping;
+use crate::model::PERMS;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// By their bits, as the kernel prints them.
-const PERMS: [&str; 16] = [
-    "---p", "r--p", "-w-p", "rw-p", "--xp", "r-xp", "-wxp", "rwxp", "---s", "r--s", "-w-s", "rw-s", "--xs",
-    "r-xs", "-wxs", "rwxs",
-];
+/// In place of the bits of [`PERMS`]: text follows.
 const OTHER_PERMS: u8 = 16;
 
 /// Least bytes of a mapping, and of an object.
