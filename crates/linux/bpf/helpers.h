@@ -27,3 +27,10 @@ static long (*bpf_loop)(u32 n, void *callback, void *ctx, u64 flags) = (void *)1
 	u32 task_mm, task_signal, task_thread_node, task_files, task_thread_pid, task_pid_links;            \
 	u32 signal_thread_head, pid_tasks, files_fdt, fdtable_max_fds, fdtable_fd, file_private_data;       \
 	u32 file_f_inode, inode_i_private
+
+// Where process.h goes through threads, in a `struct shared`: of what is on the stack the verifier follows each turn of a loop.
+struct group {
+	u64 signal;
+	u64 node; // the next one's
+	u64 mm;	  // of the last one
+};

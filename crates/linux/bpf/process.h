@@ -4,46 +4,50 @@
 // alive; from it the current thread-group leader (right also after an exec by another thread) and its mm are
 // read anew on every run. `task->thread_pid == pid` proves that the pointer chased is what it is taken for.
 //
-// To be included where `shared.offset` is known, with the fields that are read here.
+// To be included where `shared.offset` is known, with the fields that are read here, and `shared.group`.
 
 enum { PIDTYPE_TGID = 1 };
 
 // Of `struct hlist_head` and `struct hlist_node`, which have one and two pointers.
 enum { HEAD_SIZE = 8, NODE_SIZE = 16 };
 
+// The word at a kernel address, or 0 where there is no memory: so pointers can be followed one after the other, and whether the way came
+// to an end is asked once.
+__noinline u64 word_at(u64 at)
+{
+	u64 word = 0;
+
+	READ(word, at);
+	return word;
+}
+
 // The leader of the thread group that `pid` names, or 0; `pid` may be any kernel pointer.
 __noinline u64 leader_of(u64 pid)
 {
 	struct offsets *offset = &shared.offset;
-	u64 node = 0, task, proof = 0;
+	u64 node = word_at(pid + offset->pid_tasks + PIDTYPE_TGID * HEAD_SIZE), task;
 
-	if (!pid || READ(node, pid + offset->pid_tasks + PIDTYPE_TGID * HEAD_SIZE) || !node)
+	if (!pid || !node)
 		return 0;
 	task = node - offset->task_pid_links - PIDTYPE_TGID * NODE_SIZE;
-	if (READ(proof, task + offset->task_thread_pid) || proof != pid)
-		return 0;
-	return task;
+	return word_at(task + offset->task_thread_pid) == pid ? task : 0;
 }
 
 // The open file of the calling process, or 0.
 __noinline u64 file_of(u32 fd)
 {
 	struct offsets *offset = &shared.offset;
-	u64 files = 0, table = 0, fds = 0, file = 0;
-	u32 max = 0;
+	u64 table = word_at(word_at(bpf_get_current_task() + offset->task_files) + offset->files_fdt);
 
-	if (READ(files, bpf_get_current_task() + offset->task_files) || READ(table, files + offset->files_fdt))
+	if (fd >= (u32)word_at(table + offset->fdtable_max_fds))
 		return 0;
-	if (READ(max, table + offset->fdtable_max_fds) || fd >= max || READ(fds, table + offset->fdtable_fd))
-		return 0;
-	READ(file, fds + (u64)fd * 8);
-	return file;
+	return word_at(word_at(table + offset->fdtable_fd) + (u64)fd * 8);
 }
 
 __noinline u64 task_of(s32 pidfd)
 {
 	struct offsets *offset = &shared.offset;
-	u64 file, task, inode = 0, pid = 0;
+	u64 file, task;
 
 	if (pidfd < 0)
 		return bpf_get_current_task();
@@ -51,38 +55,39 @@ __noinline u64 task_of(s32 pidfd)
 	if (!file)
 		return 0;
 	// Until 6.8 a pidfd is an anonymous inode with the pid as private data; from 6.9 on it is an inode of pidfs.
-	READ(pid, file + offset->file_private_data);
-	task = leader_of(pid);
-	if (task)
-		return task;
-	pid = 0;
-	if (!READ(inode, file + offset->file_f_inode) && inode)
-		READ(pid, inode + offset->inode_i_private);
-	return leader_of(pid);
+	task = leader_of(word_at(file + offset->file_private_data));
+	return task ? task : leader_of(word_at(word_at(file + offset->file_f_inode) + offset->inode_i_private));
+}
+
+static __noinline long find_mm(u32 index, void *unused)
+{
+	struct offsets *offset = &shared.offset;
+	struct group *group = &shared.group;
+	u64 task = group->node - offset->task_thread_node;
+
+	if (!group->node || group->node == group->signal + offset->signal_thread_head)
+		return 1;
+	// `task->signal == signal` proves that it is a thread of it.
+	if (word_at(task + offset->task_signal) != group->signal)
+		return 1;
+	group->mm = word_at(task + offset->task_mm);
+	group->node = word_at(group->node);
+	return group->mm != 0;
 }
 
 // A leader that ended before its threads, or that one of them replaces by calling exec, has no mm any more: then one of
-// its first few threads has. `task->signal == signal` proves that it is one.
+// its first few threads has.
 __noinline u64 mm_of(s32 pidfd)
 {
 	struct offsets *offset = &shared.offset;
-	u64 task = task_of(pidfd), signal = 0, proof = 0, node = 0, mm = 0;
-	int i;
+	struct group *group = &shared.group;
+	u64 task = task_of(pidfd), mm = word_at(task + offset->task_mm);
 
-	if (!task || READ(mm, task + offset->task_mm) || mm)
+	if (!task || mm)
 		return mm;
-	if (READ(signal, task + offset->task_signal) || !signal || READ(node, signal + offset->signal_thread_head))
-		return 0;
-#pragma clang loop unroll(full)
-	for (i = 0; i < 4; i++) {
-		if (!node || node == signal + offset->signal_thread_head)
-			return 0;
-		task = node - offset->task_thread_node;
-		if (READ(proof, task + offset->task_signal) || proof != signal || READ(mm, task + offset->task_mm))
-			return 0;
-		if (mm)
-			return mm;
-		READ(node, node);
-	}
-	return 0;
+	group->mm = 0;
+	group->signal = word_at(task + offset->task_signal);
+	group->node = word_at(group->signal + offset->signal_thread_head);
+	bpf_loop(4, find_mm, 0, 0);
+	return group->mm;
 }

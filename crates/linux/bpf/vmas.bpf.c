@@ -111,6 +111,7 @@ struct shared {
 	u64 of_vma[VMA_WORDS];
 	struct offsets offset;
 	struct run run;
+	struct group group;
 } shared;
 
 #include "process.h"
@@ -183,23 +184,21 @@ __noinline int name_file(u64 file)
 {
 	struct offsets *offset = &shared.offset;
 	struct run *run = &shared.run;
-	u64 dentry = 0, inode = 0, pprev = 0, mount = 0, space = 0;
+	u64 mount = word_at(file + offset->file_mnt), dentry = word_at(file + offset->file_dentry);
+	u64 inode = word_at(file + offset->file_f_inode), space;
 
 	run->file = 0;
-	if (READ(mount, file + offset->file_mnt) || READ(dentry, file + offset->file_dentry))
+	if (!mount || !dentry || !inode)
 		return -1;
 	mount -= offset->mount_mnt;
-	if (READ(run->name[0], mount + offset->mount_id) || READ(space, mount + offset->mount_mnt_ns))
-		return -1;
 	// The kernel's own mounts are in no namespace, but have an error there: of memory that is shared without a file, and of the
 	// layers below an overlay, whose names are not those that are printed.
+	space = word_at(mount + offset->mount_mnt_ns);
 	run->hidden = !space || space >= -4095ull;
-	if (READ(run->name[2], dentry + offset->dentry_hash_len) || READ(pprev, dentry + offset->dentry_pprev))
-		return -1;
-	if (READ(inode, file + offset->file_f_inode) || READ(run->name[3], inode + offset->inode_i_ino))
-		return -1;
+	run->name[0] = word_at(mount + offset->mount_id);
 	run->name[1] = dentry;
-	run->name[3] |= (u64)!pprev << 63;
+	run->name[2] = word_at(dentry + offset->dentry_hash_len);
+	run->name[3] = word_at(inode + offset->inode_i_ino) | (u64)!word_at(dentry + offset->dentry_pprev) << 63;
 	run->file = file;
 	return 0;
 }
@@ -294,42 +293,37 @@ int vmas(struct args *args)
 {
 	struct offsets *offset = &shared.offset;
 	struct run *run = &shared.run;
-	u64 mm = mm_of(args->pidfd), total_vm = 0, first = 0, end = 0, stack = 0;
-	u32 before = 0, after = 0, changes = 0;
+	u64 mm = mm_of(args->pidfd);
+	u32 before = word_at(mm + offset->mm_map_count);
 
 	args->status = GONE;
 	args->count = 0;
-	if (!mm || READ(run->root, mm + offset->mm_mt + offset->mt_root) || READ(before, mm + offset->mm_map_count))
+	if (!mm)
 		return 0;
 	run->mm = mm;
+	run->root = word_at(mm + offset->mm_mt + offset->mt_root);
 	run->from = args->from;
 	run->most = args->most;
 	run->file = 0;
 	run->count = run->torn = run->whole = 0;
-	READ(total_vm, mm + offset->mm_total_vm);
-	READ(first, mm + offset->mm_start_brk);
-	READ(end, mm + offset->mm_brk);
-	READ(stack, mm + offset->mm_start_stack);
-	args->total_vm = total_vm;
-	args->brk[0] = first;
-	args->brk[1] = end;
-	args->stack = stack;
-	if (offset->mm_lock_seq)
-		READ(changes, mm + offset->mm_lock_seq);
-	args->changes = changes;
+	args->total_vm = word_at(mm + offset->mm_total_vm);
+	args->brk[0] = word_at(mm + offset->mm_start_brk);
+	args->brk[1] = word_at(mm + offset->mm_brk);
+	args->stack = word_at(mm + offset->mm_start_stack);
+	args->changes = offset->mm_lock_seq ? (u32)word_at(mm + offset->mm_lock_seq) : 0;
 	args->mm = mm;
 	if (!args->most) {
 		args->status = OK;
 		return 0;
 	}
 	bpf_loop(MAX_VMAS, visit_leaf, 0, 0);
-	if (READ(after, mm + offset->mm_map_count) || after != before || mm_of(args->pidfd) != mm || run->torn) {
+	if ((u32)word_at(mm + offset->mm_map_count) != before || mm_of(args->pidfd) != mm || run->torn) {
 		args->status = CHANGED;
 		return 0;
 	}
 	args->from = run->from;
 	args->count = run->count;
-	args->mapped = after;
+	args->mapped = before;
 	args->status = run->whole ? OK : MORE;
 	return 0;
 }

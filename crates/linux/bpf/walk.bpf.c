@@ -96,6 +96,14 @@ struct threads {
 	u32 running; // one is on a processor
 };
 
+// The kernel's list of all processes, in the order in which they were born: a ring, begun at the caller.
+struct list {
+	u64 node; // the next one's
+	u64 first;
+	u32 count;
+	u32 whole;
+};
+
 // What the addresses of one GiB have in common: the way down to their PMD table.
 struct run {
 	u64 page_offset;
@@ -120,6 +128,9 @@ struct shared {
 	struct process process[MAX_PROCESSES];
 	struct offsets offset;
 	struct run run;
+	struct group group;
+	struct threads threads;
+	struct list list;
 } shared;
 
 enum { PRESENT = 1, ACCESSED = 1 << 5, HUGE = 1 << 7 };
@@ -294,28 +305,22 @@ static __noinline long visit_request(u32 index, void *unused)
 
 #include "process.h"
 
-static __noinline long visit_thread(u32 index, void *ctx)
+static __noinline long visit_thread(u32 index, void *unused)
 {
 	struct offsets *offset = &shared.offset;
-	struct threads *threads = ctx;
-	u64 task, proof = 0, ran = 0, voluntary = 0, other = 0;
-	u32 on_cpu = 0;
+	struct threads *threads = &shared.threads;
+	u64 task = threads->node - offset->task_thread_node;
 
 	if (!threads->node || threads->node == threads->signal + offset->signal_thread_head)
 		return 1;
-	task = threads->node - offset->task_thread_node;
-	if (READ(proof, task + offset->task_signal) || proof != threads->signal)
-		return 1;
-	if (READ(ran, task + offset->task_se + offset->entity_runtime) || READ(on_cpu, task + offset->task_on_cpu))
-		return 1;
-	if (READ(voluntary, task + offset->task_nvcsw) || READ(other, task + offset->task_nivcsw))
+	if (word_at(task + offset->task_signal) != threads->signal)
 		return 1;
 	// What is on a processor now is accounted for at its next tick.
-	threads->running |= on_cpu;
-	threads->ran += ran + voluntary + other;
+	threads->running |= (u32)word_at(task + offset->task_on_cpu);
+	threads->ran += word_at(task + offset->task_se + offset->entity_runtime);
+	threads->ran += word_at(task + offset->task_nvcsw) + word_at(task + offset->task_nivcsw);
 	threads->gone_through++;
-	if (READ(threads->node, threads->node))
-		threads->node = 0;
+	threads->node = word_at(threads->node);
 	return 0;
 }
 
@@ -323,84 +328,66 @@ static __noinline long visit_thread(u32 index, void *ctx)
 static __noinline long visit_process(u32 index, void *unused)
 {
 	struct offsets *offset = &shared.offset;
-	struct threads threads = {};
+	struct threads *threads = &shared.threads;
 	struct process *process;
-	u64 task, mm = 0;
-	u32 nr_threads = 0, users = 0;
+	u64 task, mm;
+	u32 nr_threads;
 
 	if (index >= MAX_PROCESSES)
 		return 1;
 	process = &shared.process[index];
 	process->known = 0;
 	task = task_of(process->pidfd);
-	if (!task || READ(threads.signal, task + offset->task_signal) || !threads.signal)
+	threads->signal = word_at(task + offset->task_signal);
+	mm = word_at(task + offset->task_mm);
+	if (!task || !threads->signal || !mm)
 		return 0;
-	if (READ(mm, task + offset->task_mm) || !mm || READ(users, mm + offset->mm_users))
-		return 0;
-	if (READ(nr_threads, threads.signal + offset->signal_nr_threads) || users > nr_threads)
+	nr_threads = word_at(threads->signal + offset->signal_nr_threads);
+	if ((u32)word_at(mm + offset->mm_users) > nr_threads)
 		return 0;
 	if (nr_threads > MAX_THREADS) {
 		process->ran = 0;
 		process->known = 2;
 		return 0;
 	}
-	if (READ(threads.ran, threads.signal + offset->signal_runtime))
-		return 0;
-	if (READ(threads.node, threads.signal + offset->signal_thread_head))
-		return 0;
-	bpf_loop(MAX_THREADS, visit_thread, &threads, 0);
-	process->ran = threads.ran;
-	if (threads.gone_through == nr_threads)
-		process->known = threads.running ? 2 : 1;
+	threads->gone_through = threads->running = 0;
+	threads->ran = word_at(threads->signal + offset->signal_runtime);
+	threads->node = word_at(threads->signal + offset->signal_thread_head);
+	bpf_loop(MAX_THREADS, visit_thread, 0, 0);
+	process->ran = threads->ran;
+	if (threads->gone_through == nr_threads)
+		process->known = threads->running ? 2 : 1;
 	return 0;
 }
-
-// The kernel's list of all processes, in the order in which they were born: a ring, begun at the caller.
-struct list {
-	u64 node; // the next one's
-	u64 first;
-	u32 count;
-	u32 whole;
-};
 
 // The list is not locked. Whoever leaves it keeps pointing to what followed, and its neighbours point past it: so each step
 // counts only if the node that it leads to points back. Where it does not, the list ends without being whole. (One that left
 // it between two steps, and whose memory became that of the youngest process, would lead there past all others.)
-static __noinline long visit_task(u32 index, void *ctx)
+static __noinline long visit_task(u32 index, void *unused)
 {
 	struct offsets *offset = &shared.offset;
-	struct list *list = ctx;
-	u64 task = list->node - offset->task_tasks, parent = 0, signal = 0, mm = 0, next = 0, back = 0;
-	u64 ran = 0, ended = 0, voluntary = 0, other = 0, name = 0, mapped = 0;
-	u32 pid = 0, parent_pid = 0, nr_threads = 0, users = 0, on_cpu = 0, row, column;
+	struct list *list = &shared.list;
+	u64 task = list->node - offset->task_tasks, next = word_at(list->node), signal, mm, ran;
+	u32 nr_threads, users, on_cpu, row, column;
 
-	if (READ(next, list->node) || READ(back, next + 8) || back != list->node)
+	if (word_at(next + 8) != list->node)
 		return 1;
-	if (READ(pid, task + offset->task_tgid) || READ(mm, task + offset->task_mm))
-		return 1;
-	if (!READ(parent, task + offset->task_real_parent))
-		READ(parent_pid, parent + offset->task_tgid);
-	if (!READ(signal, task + offset->task_signal)) {
-		READ(nr_threads, signal + offset->signal_nr_threads);
-		READ(ended, signal + offset->signal_runtime);
-	}
-	if (mm) {
-		READ(users, mm + offset->mm_users);
-		READ(mapped, mm + offset->mm_total_vm);
-	}
-	READ(ran, task + offset->task_se + offset->entity_runtime);
-	READ(voluntary, task + offset->task_nvcsw);
-	READ(other, task + offset->task_nivcsw);
-	READ(on_cpu, task + offset->task_on_cpu);
-	READ(name, task + offset->task_comm);
+	mm = word_at(task + offset->task_mm);
+	signal = word_at(task + offset->task_signal);
+	nr_threads = word_at(signal + offset->signal_nr_threads);
+	users = mm ? word_at(mm + offset->mm_users) : 0;
+	on_cpu = word_at(task + offset->task_on_cpu);
+	ran = word_at(signal + offset->signal_runtime) + word_at(task + offset->task_se + offset->entity_runtime);
+	ran += word_at(task + offset->task_nvcsw) + word_at(task + offset->task_nivcsw);
 	row = (index >> 7) & (MAX_TABLES - 1);
 	column = (index & 127) * LISTED_WORDS;
-	shared.table[row][column] = (u64)parent_pid << 32 | pid;
-	shared.table[row][column + 1] = ended + ran + voluntary + other;
+	shared.table[row][column] = word_at(word_at(task + offset->task_real_parent) + offset->task_tgid) << 32 |
+				    (u32)word_at(task + offset->task_tgid);
+	shared.table[row][column + 1] = ran;
 	// Of several threads only the first was asked, and of a process that shares its memory only this one.
 	shared.table[row][column + 2] = (mm || nr_threads > 1 ? 1 : 0) | (on_cpu ? 2 : 0) | (nr_threads == 1 && users <= 1 ? 4 : 0) |
-					mapped << 8;
-	shared.table[row][column + 3] = name;
+					(mm ? word_at(mm + offset->mm_total_vm) : 0) << 8;
+	shared.table[row][column + 3] = word_at(task + offset->task_comm);
 	list->count++;
 	list->node = next;
 	list->whole = next == list->first;
@@ -410,20 +397,20 @@ static __noinline long visit_task(u32 index, void *ctx)
 static __noinline void list_processes(struct args *args)
 {
 	struct offsets *offset = &shared.offset;
-	struct list list = {};
-	u64 leader = 0;
-
+	struct list *list = &shared.list;
+	u64 leader = word_at(bpf_get_current_task() + offset->task_group_leader);
 	u32 own = args->own;
 
 	args->own = bpf_get_current_pid_tgid() >> 32;
 	args->list = 0;
 	args->status = CHANGED;
-	if (own != args->own || READ(leader, bpf_get_current_task() + offset->task_group_leader) || !leader)
+	if (own != args->own || !leader)
 		return;
-	list.first = list.node = leader + offset->task_tasks;
-	bpf_loop(MAX_LISTED, visit_task, &list, 0);
-	args->list = list.count;
-	if (list.whole)
+	list->count = list->whole = 0;
+	list->first = list->node = leader + offset->task_tasks;
+	bpf_loop(MAX_LISTED, visit_task, 0, 0);
+	args->list = list->count;
+	if (list->whole)
 		args->status = OK;
 }
 
@@ -432,7 +419,7 @@ SEC("raw_tp/walk")
 int walk(struct args *args)
 {
 	struct run *run = &shared.run;
-	u64 mm, pgd = 0;
+	u64 mm, pgd;
 
 	if (args->list) {
 		list_processes(args);
@@ -444,7 +431,8 @@ int walk(struct args *args)
 		return 0;
 	}
 	mm = mm_of(args->pidfd);
-	if (!mm || READ(pgd, mm + shared.offset.mm_pgd)) {
+	pgd = word_at(mm + shared.offset.mm_pgd);
+	if (!mm || !pgd) {
 		args->status = GONE;
 		return 0;
 	}

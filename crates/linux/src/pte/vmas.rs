@@ -170,7 +170,7 @@ struct Shared {
     of_vma: [u64; VMA_WORDS as usize],
     offset: [u32; OFFSETS],
     /// The program's own.
-    run: [u64; 17],
+    run: [u64; 20],
 }
 
 // SAFETY: arrays of integers in structs without padding.

@@ -81,7 +81,7 @@ struct Shared {
     process: [Asked; MAX_PROCESSES],
     offset: [u32; 29],
     /// The program's own.
-    run: [u64; 20],
+    run: [u64; 30],
 }
 
 // SAFETY: arrays of integers in structs without padding.
