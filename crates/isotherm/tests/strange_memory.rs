@@ -132,3 +132,31 @@ fn every_process_has_the_least_number_of_regions() {
     assert!(counts.len() > snapshots.len(), "both were seen");
     assert!(counts.iter().all(|count| *count >= 60), "{counts:?} regions, at least 60 were asked for");
 }
+
+/// What `/proc/PID` tells of such a process, and what a pidfd stands for, has no memory.
+#[test]
+fn memory_is_seen_also_when_the_first_thread_has_ended() {
+    if !pte_works() {
+        return;
+    }
+    let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let target = isotherm_testing::Headless::start(16 << 20).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let pid = target.pid().to_string();
+    run(dir.path(), &["record", "-q", "-d", "5s", "--overhead", "0", "--pid", &pid, "-o", "headless.rec"])
+        .ok();
+    let items = read(&dir.path().join("headless.rec")).unwrap();
+    let snapshots: Vec<Snapshot> = items
+        .into_iter()
+        .filter_map(|item| if let Item::Snapshot(snapshot) = item { Some(snapshot) } else { None })
+        .collect();
+    let (start, size) = target.memory();
+    let told = |range: Range<u64>, is_hot: bool| -> u64 {
+        let is = |region: &&RegionSnapshot| !region.is_unknown() && (region.nr_accesses > 0) == is_hot;
+        last(&snapshots).filter(is).map(|region| common(region, &range)).sum()
+    };
+    let half = size / 2;
+    let (hot, cold) = (told(start..start + half, true), told(start + half..start + size, false));
+    assert!(hot * 10 >= half * 9, "{hot} of {half} bytes hot");
+    assert!(cold * 10 >= half * 9, "{cold} of {half} bytes idle");
+}

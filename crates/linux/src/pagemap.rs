@@ -46,7 +46,7 @@ pub(crate) struct Pagemap(File);
 
 impl Pagemap {
     pub(crate) fn open(process: &Process) -> Result<Self, ProcessError> {
-        let opened = File::open(process.path("pagemap"));
+        let opened = File::open(process.memory_path("pagemap"));
         process.still_alive()?;
         let what = "its page map (/proc/PID/pagemap)";
         opened.map(Self).map_err(|source| ProcessError::from_io(process.pid(), what, source))

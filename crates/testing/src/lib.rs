@@ -1,7 +1,9 @@
 //! What the tests of several crates need.
 
+mod headless;
 mod mapped;
 
+pub use headless::Headless;
 pub use mapped::{ManyMappings, Writes};
 
 use std::io;

@@ -155,7 +155,7 @@ impl Acted<'_> {
         let ranges: Vec<(u64, u64)> =
             runs.iter().map(|run| (self.range.start + bytes(run.start), bytes(run.len()))).collect();
         let mut outcome = Vec::with_capacity(ranges.len());
-        match advise(self.process.pidfd(), &ranges, advice, &mut outcome) {
+        match advise(self.process, &ranges, advice, &mut outcome) {
             Ok(()) => Ok(outcome),
             // Some of it was done: what, is measured. The rest is counted by its reason.
             Err(OutOfReach::NotPermitted) => {

@@ -291,7 +291,7 @@ fn ask(
 ) -> io::Result<Option<Of>> {
     let file = match file {
         Some(file) => file,
-        none => none.insert(File::open(process.path("maps"))?),
+        none => none.insert(File::open(process.memory_path("maps"))?),
     };
     let found = named_at(file, range.start, buffer)?;
     let name = String::from_utf8_lossy(found.name);

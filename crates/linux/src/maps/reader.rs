@@ -27,9 +27,6 @@ const BYTES_A_MAPPING: usize = 16;
 /// Mappings of a list whose place is kept for the next one: 64 kB.
 const SHORT: usize = 1000;
 
-/// Threads that are asked where the main thread has ended.
-const MOST_THREADS_TRIED: usize = 64;
-
 /// What one step may take. It ends when either is used up; a single read, about a page of text, it always does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepLimit {
@@ -148,7 +145,7 @@ impl Reader {
 
     fn begin_to_print(&mut self, process: &Process) -> Result<(), ProcessError> {
         self.pages_mapped = Some(process.pages()?.0);
-        let opened = File::open(process.path("maps"));
+        let opened = File::open(process.memory_path("maps"));
         process.still_alive()?;
         self.file = Some(opened.map_err(|source| failed(process, source))?);
         Ok(())
@@ -260,7 +257,7 @@ impl Reader {
         if self.by_numbers.is_some() {
             return Ok(Step { bytes, whole: None });
         }
-        let read = self.read_printed(process, maps, limit, bytes);
+        let read = self.read_printed(maps, limit, bytes);
         numbers.printed(spent());
         let Ok(Step { whole: Some(_), .. }) = &read else { return read };
         if self.learns {
@@ -310,13 +307,7 @@ impl Reader {
     }
 
     /// Reads on in what is printed; once that is whole, it is still to be taken.
-    fn read_printed(
-        &mut self,
-        process: &Process,
-        maps: &Maps,
-        limit: StepLimit,
-        mut bytes: usize,
-    ) -> io::Result<Step> {
+    fn read_printed(&mut self, maps: &Maps, limit: StepLimit, mut bytes: usize) -> io::Result<Step> {
         let start = clock::of_this_thread();
         while bytes < limit.bytes {
             if bytes > 0 && clock::of_this_thread().saturating_sub(start) >= limit.cpu {
@@ -326,13 +317,6 @@ impl Reader {
             let read = self.incoming.read(&mut self.lines, file, maps.mappings())?;
             bytes += read;
             if read > 0 {
-                continue;
-            }
-            // The main thread may end before its process does, and then shows no mappings; the other threads do.
-            if self.incoming.list.mappings.is_empty()
-                && let Some(other) = maps_of_a_thread(process)?
-            {
-                self.file = Some(other);
                 continue;
             }
             // No process is without mappings but one that is ending, and what it had is not what it has at that moment.
@@ -386,16 +370,6 @@ fn moved<T>(list: &mut Vec<T>) -> Vec<T> {
 
 fn failed(process: &Process, source: io::Error) -> ProcessError {
     ProcessError::from_io(process.pid(), "its mappings (/proc/PID/maps)", source)
-}
-
-fn maps_of_a_thread(process: &Process) -> io::Result<Option<File>> {
-    for thread in std::fs::read_dir(process.path("task"))?.take(MOST_THREADS_TRIED) {
-        let Ok(file) = File::open(thread?.path().join("maps")) else { continue };
-        if file.read_at(&mut [0], 0)? > 0 {
-            return Ok(Some(file));
-        }
-    }
-    Ok(None)
 }
 
 impl Incoming {

@@ -6,12 +6,14 @@
 
 mod error;
 mod exit;
+mod memory;
 pub(crate) mod parse;
 
 pub use error::ProcessError;
 pub use exit::ExitStatus;
 
 pub(crate) use error::raw;
+pub(crate) use memory::has_no_fd;
 pub(crate) use parse::{Image, Stat};
 
 use crate::proc_file;
@@ -22,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
+use std::sync::atomic::AtomicI32;
 
 /// A live process and all its threads.
 #[derive(Debug)]
@@ -30,6 +33,8 @@ pub struct Process {
     pidfd: OwnedFd,
     start_time: u64,
     first_comm: String,
+    /// A thread that has its memory, where the first one has ended; 0: the first one.
+    thread: AtomicI32,
 }
 
 /// What a record says about a process.
@@ -85,7 +90,8 @@ impl Process {
             Err(Errno::INVAL | Errno::NOENT) => return Ok(None),
             Err(errno) => return Err(ProcessError::from_io(pid, "a pidfd", errno.into())),
         };
-        let mut process = Self { pid, pidfd, start_time: 0, first_comm: String::new() };
+        let mut process =
+            Self { pid, pidfd, start_time: 0, first_comm: String::new(), thread: AtomicI32::new(0) };
         let stat = process.stat()?;
         if stat.kernel_thread {
             return Err(ProcessError::KernelThread { pid: raw(pid), comm: stat.comm });
@@ -200,7 +206,7 @@ impl Process {
     /// # Errors
     /// When it has exited.
     pub fn memory(&self) -> Result<ProcessMemory, ProcessError> {
-        let text = self.read("status")?;
+        let text = self.read_at(self.memory_path("status"), "status")?;
         // A process that is just ending shows none of these lines, and indeed holds nothing.
         let bytes = |key| parse::status_bytes(&text, key).unwrap_or(0);
         Ok(ProcessMemory {
@@ -218,12 +224,6 @@ impl Process {
     /// When it has exited.
     pub fn resident_pages(&self) -> Result<u64, ProcessError> {
         Ok(self.pages()?.1)
-    }
-
-    /// Pages mapped and pages resident.
-    pub(crate) fn pages(&self) -> Result<(u64, u64), ProcessError> {
-        let text = self.read("statm")?;
-        parse::statm(&text).ok_or_else(|| self.malformed("statm"))
     }
 
     /// Whether the caller may look into its memory: its mappings, page table and page map.
@@ -266,8 +266,12 @@ impl Process {
     }
 
     fn read(&self, file: &str) -> Result<Vec<u8>, ProcessError> {
+        self.read_at(self.path(file), file)
+    }
+
+    fn read_at(&self, path: PathBuf, file: &str) -> Result<Vec<u8>, ProcessError> {
         let mut text = Vec::new();
-        let read = proc_file::read_into(self.path(file), &mut text);
+        let read = proc_file::read_into(path, &mut text);
         self.still_alive()?;
         read.map_err(|source| ProcessError::from_io(self.pid, format!("/proc/PID/{file}"), source))?;
         Ok(text)

@@ -22,7 +22,7 @@ impl<'a> Areas<'a> {
 
     /// The mapping that holds `addr`; `None` if there is none.
     pub fn at(&mut self, addr: u64) -> Option<AddrRange> {
-        let file = self.file.get_or_insert_with(|| File::open(self.process.path("maps")).ok());
+        let file = self.file.get_or_insert_with(|| File::open(self.process.memory_path("maps")).ok());
         match range_at(file.as_ref()?, addr) {
             Ok(range) => Some(range),
             Err(error) if error.raw_os_error() == Some(libc::ENOTTY) => {

@@ -12,7 +12,7 @@ use super::clear::{Page, advise_cold, pieces};
 use super::decode::{self, Bits};
 use super::walk::{Entry, Found, MAX_PROCESSES, MAX_TABLES, bit};
 use crate::clock::{boottime_ns, monotonic_ns};
-use crate::process::raw;
+use crate::process::{has_no_fd, raw};
 use isotherm_damon::{
     AddrRange, BLOCK_PAGES, BLOCK_SIZE, BlockLook, BlockOperations, Cleared, Mapped, Ownership, PAGE_SIZE,
     Pages, Ran, RangeClear, Sweep, TargetId,
@@ -185,7 +185,11 @@ impl Pte {
         self.prepared.calls += 1;
         self.prepared.ranges += advised.len() as u64;
         let mut outcome = Vec::with_capacity(advised.len());
-        let result = advise_cold(target.process.pidfd(), advised, &mut outcome);
+        let mut result = target.process.with_memory(|fd| advise_cold(fd, advised, &mut outcome));
+        if result.as_ref().is_err_and(has_no_fd) {
+            outcome.resize(advised.len(), Cleared::Refused);
+            result = Ok(());
+        }
         for (cleared, owner) in outcome.iter().zip(owners) {
             let Some(range) = ranges.get_mut(*owner) else { continue };
             // Of several pieces one that was cleared counts.
@@ -412,7 +416,7 @@ impl BlockOperations for Pte {
         }
         let accessed = if self.sightings.is_some() { self.accessed(id) } else { Vec::new() };
         let Some(target) = self.targets.get(&id) else { return false };
-        let path = target.process.path("clear_refs");
+        let path = target.process.memory_path("clear_refs");
         let opened = std::fs::File::options().write(true).open(path);
         // What was opened is the target's own if it lives still; it stays so for as long as it is open.
         if !self.proved(id) {

@@ -216,7 +216,7 @@ impl Source for Refs {
     fn add_target(&mut self, id: TargetId, process: &Arc<Process>) -> Result<(), SourceError> {
         // Told now, while there is someone to read it.
         process.check_readable()?;
-        if let Err(source) = OpenOptions::new().write(true).open(process.path("clear_refs")) {
+        if let Err(source) = OpenOptions::new().write(true).open(process.memory_path("clear_refs")) {
             if source.kind() == std::io::ErrorKind::NotFound && process.is_alive() {
                 return Err(SourceError::Unavailable {
                     what: "refs".to_owned(),
@@ -348,14 +348,16 @@ impl Source for Refs {
 }
 
 fn clear(process: &Process) -> Result<(), ProcessError> {
-    let written =
-        OpenOptions::new().write(true).open(process.path("clear_refs")).and_then(|mut f| f.write_all(b"1"));
+    let written = OpenOptions::new()
+        .write(true)
+        .open(process.memory_path("clear_refs"))
+        .and_then(|mut f| f.write_all(b"1"));
     process.still_alive()?;
     written.map_err(|source| ProcessError::from_io(process.pid(), "/proc/PID/clear_refs", source))
 }
 
 fn look(process: &Process, chunk: &mut [u8], into: &mut Vec<Use>) -> Result<(), ProcessError> {
-    let read = File::open(process.path("smaps")).and_then(|file| smaps::read(file, chunk, into));
+    let read = File::open(process.memory_path("smaps")).and_then(|file| smaps::read(file, chunk, into));
     process.still_alive()?;
     read.map_err(|source| ProcessError::from_io(process.pid(), "/proc/PID/smaps", source))
 }
