@@ -5,6 +5,7 @@
 //! under shares of the overhead budget (`chores.rs`). Observers sit behind bounded queues (`feed.rs`), on threads of their
 //! own: nothing is converted, written or waited for here.
 
+mod bucket;
 mod chores;
 mod feed;
 mod intake;
@@ -20,7 +21,8 @@ use crate::process::{Process, raise_descriptor_limit, raw};
 use crate::schemes::{Engine, SharedEngine, lock};
 use crate::source::{Counters, ListedProcess, Source, SourceError};
 use crate::targets::{EndReason, Event, Tracker};
-use chores::{Bucket, Chores, READING, TAKING_IN};
+use bucket::Bucket;
+use chores::{Chores, READING, TAKING_IN};
 use feed::{Known, Outlets};
 use isotherm_damon::{Attrs, Ran, TargetId};
 use rustix::thread::clock_nanosleep_absolute;
@@ -237,7 +239,7 @@ impl Session {
         for _ in 0..STEPS_AT_START {
             let events = self.tracker.work(TAKE_IN);
             self.take(events, now)?;
-            self.read_mappings(now, |chores, targets, news| chores.step(targets, chores::STEP, news));
+            self.read_mappings(now, |chores, targets, news| chores.step(targets, bucket::STEP, news));
         }
         Ok(())
     }
