@@ -84,6 +84,7 @@ use alloc::vec::Vec;
 use cell::State;
 use core::time::Duration;
 use draw::{Stretch, draw};
+use parts::present;
 use regions::regions;
 use rescale::Rescale;
 use spread::spread_results;
@@ -277,7 +278,8 @@ impl<O: BlockOperations> Sampler<O> for Watch {
             let size: u64 = watched.stretches.iter().map(|s| s.range.size()).sum();
             let max_size = (size / step.attrs.min_nr_regions as u64).max(step.min_region);
             let most = (most, most.max(spare + step.attrs.min_nr_regions));
-            target.redraw(regions(&watched.stretches, max_size, most, max_nr_accesses, &tuning));
+            let there = |range| present(&watched.blocks, range);
+            target.redraw(regions((&watched.stretches, there), max_size, most, max_nr_accesses, &tuning));
         }
     }
 

@@ -4,7 +4,7 @@
 use super::cell::{Cell, State};
 use super::evidence::{Evidence, tells};
 use super::segment::Word;
-use super::target::{CELL_SIZE, Watched};
+use super::target::{Block, CELL_SIZE, Watched};
 use super::tuning::Tuning;
 use crate::{AddrRange, BLOCK_SIZE, PAGE_SIZE};
 use alloc::vec::Vec;
@@ -67,6 +67,33 @@ impl Sum {
 fn at_most(most: f32, hits: f32, exposure: f32) -> (f32, f32) {
     let kept = if exposure > most { most / exposure } else { 1.0 };
     (hits * kept, (exposure * kept).max(hits * kept))
+}
+
+/// Bytes present in a range, by `blocks` in order of their addresses.
+pub(super) fn present(blocks: &[Block], range: AddrRange) -> u64 {
+    let first = blocks.partition_point(|block| block.addr + BLOCK_SIZE <= range.start);
+    let blocks = blocks.get(first..).unwrap_or_default().iter();
+    let looked = blocks.take_while(|block| block.addr < range.end).filter(|block| !block.unlooked);
+    looked
+        .flat_map(Block::parts)
+        .map(|(addr, size, cell)| {
+            let inside = AddrRange::new(addr, addr + size).intersection(range);
+            if inside.size() == size {
+                (u64::from(cell.present.count_ones()) * if size == CELL_SIZE { PAGE_SIZE } else { size })
+                    .min(size)
+            } else if inside.is_empty() {
+                0
+            } else if size == CELL_SIZE {
+                let (from, pages) = ((inside.start - addr) / PAGE_SIZE, inside.size() / PAGE_SIZE);
+                let these = if pages < 64 { ((1 << pages) - 1) << from } else { u64::MAX };
+                u64::from((cell.present & these).count_ones()) * PAGE_SIZE
+            } else if cell.present != 0 {
+                inside.size()
+            } else {
+                0
+            }
+        })
+        .sum()
 }
 
 /// The range's parts in order, without a gap between them.
@@ -302,4 +329,29 @@ pub(super) fn step_at(cell: &Cell) -> Option<u32> {
     }
     let changes = (shown ^ (shown >> 1)) & (u64::MAX >> 1);
     (changes.count_ones() == 1).then(|| changes.trailing_zeros() + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_present_is_counted_to_the_page() {
+        let mut blocks: Vec<Block> = [0, 1, 3, 4].map(|at| Block::new(at * BLOCK_SIZE, None)).into();
+        blocks.iter_mut().for_each(|block| block.unlooked = false);
+        blocks[0].cells.iter_mut().for_each(|cell| cell.present = 0b1111 << 30);
+        blocks[1].huge = true;
+        blocks[1].cells[0].present = 1;
+        blocks[2].unlooked = true;
+        let count = |from: u64, to: u64| {
+            present(&blocks, AddrRange::new(from * PAGE_SIZE, to * PAGE_SIZE)) / PAGE_SIZE
+        };
+        assert_eq!(
+            (count(0, 512), count(0, 30), count(0, 32), count(32, 33), count(33, 94)),
+            (32, 0, 2, 1, 1)
+        );
+        assert_eq!((count(0, 64), count(31, 96), count(500, 600)), (4, 5, 88));
+        assert_eq!((count(512, 1024), count(1024, 3000), count(0, 3000)), (512, 0, 544));
+        assert_eq!(count(7, 7), 0);
+    }
 }

@@ -7,9 +7,10 @@ use crate::{AddrRange, PAGE_SIZE, Region};
 use alloc::vec::Vec;
 
 /// The regions of a target: its stretches, merged to `most` where they may be, and cut where they are larger than `max_size`, to no
-/// more than `limit` where that can be kept.
+/// more than `limit` where that can be kept. `present`: bytes present in a range, which of what is cut are counted anew: a library of
+/// which nothing is there beside one that is all there has none of that one's pages.
 pub(super) fn regions(
-    stretches: &[Stretch],
+    (stretches, present): (&[Stretch], impl Fn(AddrRange) -> u64),
     max_size: u64,
     (most, limit): (usize, usize),
     max_nr_accesses: u32,
@@ -54,12 +55,12 @@ pub(super) fn regions(
             } else {
                 region.range.start + whole as u64 * PAGE_SIZE
             };
-            let share = |bytes: u64| (u128::from(bytes) * u128::from(end - start) / u128::from(size)) as u64;
-            cut.push(Region {
-                range: AddrRange::new(start, end),
-                resident: region.resident.map(share),
-                ..region
-            });
+            let range = AddrRange::new(start, end);
+            let resident = match pieces {
+                1 => region.resident,
+                _ => region.resident.map(|_| present(range).min(range.size())),
+            };
+            cut.push(Region { range, resident, ..region });
             start = end;
         }
     }
@@ -208,19 +209,29 @@ mod tests {
             let borders = [0, pages / 9, pages];
             let stretch = |pair: &[u64]| Stretch {
                 range: AddrRange::new(pair[0] * PAGE_SIZE, pair[1] * PAGE_SIZE),
+                resident: (pair[1] - pair[0]) * PAGE_SIZE / 3,
                 evidence: known,
                 seen: 1,
                 known: true,
                 ..Stretch::default()
             };
             let stretches: Vec<Stretch> = borders.windows(2).map(stretch).collect();
-            let cut =
-                regions(&stretches, pages * PAGE_SIZE / 60, (1000, 60), 20, &super::super::tuning::AT_5_MS);
+            // A third of it is there, all in front.
+            let there = AddrRange::new(0, pages / 3 * PAGE_SIZE);
+            let cut = regions(
+                (&stretches, |range: AddrRange| range.intersection(there).size()),
+                pages * PAGE_SIZE / 60,
+                (1000, 60),
+                20,
+                &super::super::tuning::AT_5_MS,
+            );
             assert!(cut.len() == 60, "{} regions of {pages} pages", cut.len());
             assert_eq!(cut.iter().map(|r| r.range.size()).sum::<u64>(), pages * PAGE_SIZE);
             assert!(cut.windows(2).all(|pair| pair[0].range.end == pair[1].range.start));
             let sizes = cut.iter().map(|r| r.range.size());
             assert!(sizes.clone().max() <= sizes.min().map(|size| 2 * size), "about alike");
+            let has_its_own = |r: &Region| r.resident == Some(r.range.intersection(there).size());
+            assert!(cut.iter().all(has_its_own), "{cut:?}");
         }
     }
 
@@ -238,7 +249,13 @@ mod tests {
         };
         let piece = |from, to, lead, tail| Stretch { lead, tail, ..stretch(from, to, hot) };
         let drawn = |stretches: &[Stretch]| -> Vec<(u64, u64, u32)> {
-            let regions = regions(stretches, u64::MAX, (1000, 1000), 20, &super::super::tuning::AT_5_MS);
+            let regions = regions(
+                (stretches, AddrRange::size),
+                u64::MAX,
+                (1000, 1000),
+                20,
+                &super::super::tuning::AT_5_MS,
+            );
             for region in &regions {
                 assert_eq!(region.resident, Some(region.range.size()));
             }
@@ -259,7 +276,8 @@ mod tests {
         assert_eq!(drawn(&two), [(0, 44, 10), (44, 74, 0), (74, 128, 10)]);
         // Where little is there, that is what is accessed.
         let sparse = Stretch { resident: 3 * PAGE_SIZE, focus: 2, pages: 2, ..piece(0, 64, 40, 20) };
-        let told = regions(&[sparse], u64::MAX, (1000, 1000), 20, &super::super::tuning::AT_5_MS);
+        let told =
+            regions((&[sparse], AddrRange::size), u64::MAX, (1000, 1000), 20, &super::super::tuning::AT_5_MS);
         let resident: Vec<u64> = told.iter().map(|r| r.resident.unwrap_or(0) / PAGE_SIZE).collect();
         assert_eq!(resident, [1, 2, 0]);
         // What is not known is not told idle.
