@@ -4,7 +4,7 @@ use isotherm_damon::{AddrRange, TargetId};
 use isotherm_record::{Item, Mapping, Mappings};
 use std::borrow::Cow;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 pub use isotherm_record::printable;
@@ -47,8 +47,18 @@ impl Sought {
     pub fn missing(self) -> Option<(String, String)> {
         let mut names: Vec<(String, u64)> = self.sizes.filter(|_| self.looked)?.into_iter().collect();
         names.sort_unstable_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-        let known: Vec<String> = names.into_iter().take(MAX_TOLD).map(|(name, _)| name).collect();
-        Some((self.part, if known.is_empty() { "none at all".to_owned() } else { known.join(", ") }))
+        Some((self.part, listed(names.into_iter().map(|(name, _)| name))))
+    }
+}
+
+/// The first of a list of names, for messages, and how many more there are.
+pub(crate) fn listed(names: impl IntoIterator<Item = String>) -> String {
+    let mut names = names.into_iter();
+    let first: Vec<String> = names.by_ref().take(MAX_TOLD).collect();
+    match (first.is_empty(), names.count()) {
+        (true, _) => "none at all".to_owned(),
+        (false, 0) => first.join(", "),
+        (false, more) => format!("{}, and {more} more", first.join(", ")),
     }
 }
 
@@ -75,16 +85,6 @@ pub struct RangeName {
     pub name: String,
     /// How many mappings of other names it also covers.
     pub others: usize,
-}
-
-impl RangeName {
-    /// The name alone, of a name as it is displayed.
-    pub(crate) fn main_of(displayed: &str) -> &str {
-        let counted = |(_, others): &(&str, &str)| {
-            others.strip_suffix(')').is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
-        };
-        displayed.rsplit_once(" (+").filter(counted).map_or(displayed, |(name, _)| name)
-    }
 }
 
 impl std::fmt::Display for RangeName {
@@ -166,16 +166,33 @@ impl NameBook {
 
     /// The name of `range` in `target`; `None` where no known mapping is.
     pub fn name(&self, target: TargetId, range: AddrRange) -> Option<RangeName> {
-        // Of each name the bytes, and where among the names it comes.
-        let mut bytes: HashMap<Cow<'_, str>, (u64, usize)> = HashMap::new();
+        self.name_with(target, range, "", |_, _, _| {})
+    }
+
+    /// The same of the mappings that have `part` in their name or path; `None` where none has. `each` is called with the name of each
+    /// mapping in the range, its bytes there, and whether it has.
+    pub(crate) fn name_with(
+        &self,
+        target: TargetId,
+        range: AddrRange,
+        part: &str,
+        mut each: impl FnMut(&str, u64, bool),
+    ) -> Option<RangeName> {
+        // Of each name the bytes, where among the names it comes, and whether it is wanted.
+        let mut bytes: HashMap<Cow<'_, str>, (u64, usize, bool)> = HashMap::new();
         for (_, mapping) in self.mappings(Some(target), range) {
             let size = AddrRange::new(mapping.start, mapping.end).intersection(range).size();
+            let name = short_name(mapping);
+            let fits = part.is_empty() || name.contains(part) || mapping.name.contains(part);
+            each(&name, size, fits);
             let nth = bytes.len();
-            bytes.entry(short_name(mapping)).or_insert((0, nth)).0 += size;
+            let (sum, _, wanted) = bytes.entry(name).or_insert((0, nth, false));
+            (*sum, *wanted) = (*sum + size, *wanted || fits);
         }
         let others = bytes.len().saturating_sub(1);
+        let wanted = bytes.into_iter().filter(|(_, (.., wanted))| *wanted);
         // The first of equals: the lower address.
-        let (name, _) = bytes.into_iter().max_by_key(|(_, (size, nth))| (*size, Reverse(*nth)))?;
+        let (name, _) = wanted.max_by_key(|(_, (size, nth, _))| (*size, Reverse(*nth)))?;
         Some(RangeName { name: name.into_owned(), others })
     }
 
@@ -223,19 +240,11 @@ impl NameBook {
         joined
     }
 
-    /// Names that occur, each once, for messages: at most `limit`.
-    pub fn names(&self, target: Option<TargetId>, limit: usize) -> Vec<String> {
-        let mut names: Vec<String> = Vec::new();
-        for (_, mapping) in self.mappings(target, AddrRange::new(0, u64::MAX)) {
-            let name = short_name(mapping);
-            if !names.iter().any(|n| *n == name) {
-                names.push(name.into_owned());
-                if names.len() == limit {
-                    break;
-                }
-            }
-        }
-        names
+    /// Names that occur, each once, for messages.
+    pub fn names(&self, target: Option<TargetId>) -> Vec<String> {
+        let all = self.mappings(target, AddrRange::new(0, u64::MAX)).map(|(_, mapping)| short_name(mapping));
+        let mut seen = HashSet::new();
+        all.filter(|name| seen.insert(name.clone())).map(Cow::into_owned).collect()
     }
 }
 
@@ -328,6 +337,34 @@ mod tests {
     }
 
     #[test]
+    fn a_region_is_found_by_each_mapping_that_it_covers() {
+        let mut names = NameBook::default();
+        names.note(&book(0, vec![map(0, 100, "/srv/large"), map(100, 110, "/opt/small"), map(110, 120, "")]));
+        let mut told = Vec::new();
+        let mut found = |part| {
+            let range = AddrRange::new(0, 115);
+            let name = names.name_with(TargetId(1), range, part, |name, bytes, fits| {
+                told.push((name.to_owned(), bytes, fits));
+            });
+            name.map(|name| name.to_string())
+        };
+        assert_eq!(found("small").as_deref(), Some("small (+2)"));
+        assert_eq!(found("opt").as_deref(), Some("small (+2)"), "by its path");
+        assert_eq!(found("nosuch"), None);
+        assert_eq!(
+            told[..3].iter().map(|t| (t.1, t.2)).collect::<Vec<_>>(),
+            [(100, false), (10, true), (5, false)]
+        );
+    }
+
+    #[test]
+    fn a_list_of_names_says_how_many_it_leaves_out() {
+        let list = |n: usize| listed((0..n).map(|i| i.to_string()));
+        assert_eq!((&*list(0), &*list(2)), ("none at all", "0, 1"));
+        assert!(list(12).ends_with(", 11") && list(150).ends_with(", 11, and 138 more"), "{}", list(150));
+    }
+
+    #[test]
     fn labels_join_the_mappings_of_one_file() {
         let mut names = NameBook::default();
         names.note(&book(
@@ -338,7 +375,7 @@ mod tests {
         let expected = [(5, 20, "x"), (20, 30, "[heap]"), (50, 55, "x")];
         assert_eq!(labels, expected.map(|(s, e, n)| (AddrRange::new(s, e), n.to_owned())));
         assert_eq!(names.find(None, "x").len(), 2);
-        assert_eq!(names.names(None, 5), ["x", "[heap]"]);
+        assert_eq!(names.names(None), ["x", "[heap]"]);
     }
 
     #[test]

@@ -141,7 +141,7 @@ pub struct AccessArgs {
     /// Only regions that touch these addresses, `START-END` or `START+SIZE`; repeatable
     #[arg(long, value_name = "RANGE", value_parser = parse_address_range)]
     pub address: Vec<AddrRange>,
-    /// Only regions with this in the name of their mapping (`heap`, `libc`)
+    /// Only regions over a mapping with this in its name or path (`heap`, `libc`), also if it is not the largest there
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     pub mapping: String,
     /// Columns to use [default: those of the terminal]; in few, figures stand below the addresses

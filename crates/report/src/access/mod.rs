@@ -393,7 +393,7 @@ impl AccessAnalysis {
         rows.alone = targets.len() <= 1;
         for (id, region) in regions() {
             if let Some(row) = row(id, region) {
-                rows.take(row, region, &self.space);
+                rows.take(row, region, (&self.space, &self.names));
             }
         }
         self.held.targets.iter_mut().for_each(|target| target.regions = Vec::new());
@@ -460,7 +460,7 @@ impl AccessAnalysis {
         let highest = found.iter().filter_map(|(row, _)| row.rate_hz).fold(0.0, f64::max);
         rows.ceilings(self.ceiling_hz.unwrap_or(highest));
         for (row, region) in found {
-            rows.take(row, &region, &self.space);
+            rows.take(row, &region, (&self.space, &self.names));
         }
     }
 

@@ -25,7 +25,8 @@ pub struct Pattern {
     pub addresses: Vec<AddrRange>,
     /// Only these target ids; empty: all.
     pub targets: Vec<u64>,
-    /// Only regions with this in the name of their mapping; empty: all.
+    /// Only regions over a mapping with this in its name or path; empty: all. [`Self::matches`] knows the name only by which the region is
+    /// called.
     pub mapping: String,
     /// Bounds of the rate take in regions whose rate is unknown, too.
     pub unknown: bool,

@@ -5,7 +5,7 @@ use super::AccessRegion;
 use super::pattern::Pattern;
 use super::totals::Sum;
 use crate::heatmap::AreaError;
-use crate::names::{RangeName, Sought};
+use crate::names::{NameBook, Sought};
 use crate::space::{Space, is_object};
 use crate::units::format_address_range;
 use isotherm_damon::{AddrRange, RegionSnapshot, TargetId, TargetSnapshot};
@@ -16,7 +16,10 @@ const MAX_STRETCHES: usize = 6;
 
 /// Regions by whether they fit a pattern.
 pub(super) struct Rows {
+    /// But for the name of the mapping.
     pattern: Pattern,
+    /// What is in the name of a mapping, or object; empty: anything.
+    part: String,
     /// What shares of a rate refer to, Hz.
     pub ceiling_hz: f64,
     /// All are of one target, so that nothing is to be put together and no region kept for that.
@@ -33,11 +36,12 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    pub(super) fn new(pattern: Pattern) -> Self {
-        let sought = Sought::new(&pattern.mapping);
+    pub(super) fn new(mut pattern: Pattern) -> Self {
+        let part = std::mem::take(&mut pattern.mapping);
+        let sought = Sought::new(&part);
         let stretches = (!pattern.addresses.is_empty()).then(BTreeMap::new);
         let (shown, hidden, groups) = (Vec::new(), Adding::new(0.0), BTreeMap::new());
-        Self { pattern, ceiling_hz: 0.0, alone: false, shown, hidden, groups, sought, stretches }
+        Self { pattern, part, ceiling_hz: 0.0, alone: false, shown, hidden, groups, sought, stretches }
     }
 
     /// Shares of a rate refer to this. To be called before the first region is taken.
@@ -47,21 +51,48 @@ impl Rows {
     }
 
     /// Takes a region, and the same as a snapshot has it; those of a target in the order of their addresses.
-    pub(super) fn take(&mut self, row: AccessRegion, region: &RegionSnapshot, space: &Space) {
-        if self.pattern.wants(row.target) {
-            let name = row.mapping.as_deref();
-            let fits = name.is_some_and(|name| name.contains(&self.pattern.mapping));
-            // What other names it covers is not what to ask for.
-            self.sought.look(name.map(RangeName::main_of), row.size, fits);
+    pub(super) fn take(
+        &mut self,
+        mut row: AccessRegion,
+        region: &RegionSnapshot,
+        (space, names): (&Space, &NameBook),
+    ) {
+        let wanted = self.pattern.wants(row.target);
+        let is_called = self.part.is_empty() || self.find_name(&mut row, wanted, space, names);
+        if wanted {
             self.look_where(&row);
         }
-        if !self.pattern.matches(&row, self.ceiling_hz) {
+        if !is_called || !self.pattern.matches(&row, self.ceiling_hz) {
             self.hidden.push(&row, (!self.alone).then_some((region, space)));
             return;
         }
         let group = self.groups.entry(row.target).or_insert_with(|| Adding::new(self.ceiling_hz));
         group.push(&row, (!self.alone).then_some((region, space)));
         self.shown.push(row);
+    }
+
+    /// Whether it covers a mapping that has the part in its name or path: then it is called by that. What may be asked for instead is
+    /// noted.
+    fn find_name(&mut self, row: &mut AccessRegion, wanted: bool, space: &Space, names: &NameBook) -> bool {
+        let (target, range) = (TargetId(row.target), AddrRange::new(row.start, row.end));
+        let sought = &mut self.sought;
+        let mut look = |name: Option<&str>, bytes, fits| {
+            if wanted {
+                sought.look(name, bytes, fits);
+            }
+        };
+        if let Some(object) = space.object(target) {
+            let fits = object.is_called(&self.part) || object.name.contains(&self.part);
+            look(Some(&object.name), row.size, fits);
+            return fits;
+        }
+        look(None, row.size, false);
+        let found =
+            names.name_with(target, range, &self.part, |name, bytes, fits| look(Some(name), bytes, fits));
+        if let Some(name) = &found {
+            row.mapping = Some(name.to_string().into());
+        }
+        found.is_some()
     }
 
     fn look_where(&mut self, row: &AccessRegion) {

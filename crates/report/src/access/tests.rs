@@ -186,7 +186,36 @@ fn what_mappings_are_called_is_told_without_what_else_a_region_covers() {
     ));
     analysis.snapshot(&snapshot(0, 1, vec![region(0, 8000, 1), region(8000, 9000, 2)]));
     let missing = analysis.finish().missing.unwrap().to_string();
-    assert!(missing.ends_with("has \"nosuch\" in its name; there are a.so"), "{missing}");
+    assert!(missing.ends_with("has \"nosuch\" in its name; there are a.so, [heap]"), "{missing}");
+}
+
+/// A region has the name of the mapping that is asked for, of all that it covers.
+#[test]
+fn a_region_over_several_mappings_is_found_by_each_of_them() {
+    let found = |part: &str, by| {
+        let pattern = Pattern { mapping: part.to_owned(), ..Pattern::default() };
+        let mut analysis = AccessAnalysis::new(AccessOptions { pattern, by, ..AccessOptions::default() });
+        analysis.note(&mappings(
+            1,
+            vec![
+                mapping(0, 6000, "r--p", "/lib/a.so", 1, 0),
+                mapping(6000, 8000, "rw-p", "[heap]", 0, 0),
+                mapping(8000, 9000, "r--p", "/srv/old/b", 2, 0),
+            ],
+        ));
+        analysis.snapshot(&snapshot(0, 1, vec![region(0, 8000, 1), region(8000, 9000, 2)]));
+        let report = analysis.finish();
+        let regions = report.targets.iter().flat_map(|t| &t.regions);
+        (
+            regions.map(|r| r.mapping.as_deref().unwrap_or("").to_owned()).collect::<Vec<_>>(),
+            report.hidden_regions,
+        )
+    };
+    assert_eq!(found("heap", Grouping::Target), (vec!["[heap] (+1)".to_owned()], 1));
+    assert_eq!(found("a.so", Grouping::Target), (vec!["a.so (+1)".to_owned()], 1));
+    assert_eq!(found("srv", Grouping::Target), (vec!["b".to_owned()], 1), "by its path");
+    assert_eq!(found("/lib/", Grouping::Object), (vec!["a.so".to_owned()], 2));
+    assert_eq!(found("heap", Grouping::Object), (vec!["[heap]".to_owned()], 2));
 }
 
 #[test]

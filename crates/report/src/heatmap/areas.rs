@@ -6,7 +6,7 @@
 
 use super::UnknownWord;
 use super::layouts::Layouts;
-use crate::names::NameBook;
+use crate::names::{NameBook, listed};
 use crate::segments::{SPARSE, Segment};
 use crate::space::{Space, is_object};
 use crate::units::{self, counted};
@@ -273,24 +273,20 @@ fn area(target: TargetId, range: AddrRange, name: String) -> Area {
 }
 
 fn no_object(part: &str, space: &Space) -> AreaError {
-    let known = match space.object_names(12) {
+    let known = match space.object_names() {
         names if names.is_empty() => "none: the recording does not tell devices and inodes".to_owned(),
-        names => names.join(", "),
+        names => listed(names),
     };
     AreaError::NoObject { part: part.to_owned(), known }
 }
 
 fn nothing(choice: &AreaChoice, whole: &[Area], names: &NameBook) -> AreaError {
-    let listed =
-        |parts: Vec<String>| if parts.is_empty() { "none at all".to_owned() } else { parts.join(", ") };
     let monitored = || {
         let text = |a: &Area| format!("{} {}", a.name, units::format_address_range(a.range()));
-        listed(whole.iter().take(6).map(text).collect())
+        listed(whole.iter().map(text))
     };
     match choice {
-        AreaChoice::Named(part) => {
-            AreaError::NoName { part: part.clone(), known: listed(names.names(None, 12)) }
-        }
+        AreaChoice::Named(part) => AreaError::NoName { part: part.clone(), known: listed(names.names(None)) },
         AreaChoice::Address(range) => AreaError::NoArea(units::format_address_range(*range), monitored()),
         other => {
             AreaError::NoArea(format!("the area {:?}", format!("{other:?}").to_lowercase()), monitored())

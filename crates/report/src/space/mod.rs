@@ -225,12 +225,12 @@ impl Space {
         found.into_iter().map(|(at, (count, _))| (object_id(at), count)).collect()
     }
 
-    /// Paths of objects, for messages: those that several targets map first, at most `limit`.
-    pub fn object_names(&self, limit: usize) -> Vec<String> {
+    /// Names of objects, for messages: those that several targets map first.
+    pub fn object_names(&self) -> Vec<String> {
         let mappers = self.mappers(|_| true);
         let mut all: Vec<(usize, &Object)> = self.objects.iter().map(|(at, object)| (*at, object)).collect();
         all.sort_by_key(|(at, _)| Reverse(mappers.get(&object_id(*at)).copied()));
-        all.into_iter().take(limit).map(|(_, o)| format!("{} ({})", o.name, o.id)).collect()
+        all.into_iter().map(|(_, o)| format!("{} ({})", o.name, o.id)).collect()
     }
 
     /// Cuts a range of a target's addresses by whose memory it is, as mappings were last known: calls `each` with every part of
