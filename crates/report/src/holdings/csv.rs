@@ -1,6 +1,6 @@
 //! The report on holdings as comma-separated values.
 
-use super::{By, COLD_NAMES, Figures, HoldingsReport, MappingHoldings, ProcessHoldings, WINDOWS_S};
+use super::{By, COLD_NAMES, Figure, Figures, HoldingsReport, MappingHoldings, ProcessHoldings, WINDOWS_S};
 use crate::names::printable;
 use crate::units::format_address;
 use std::borrow::Cow;
@@ -8,7 +8,9 @@ use std::io::{self, Write};
 
 /// Writes comma-separated values (RFC 4180): a header, a line a process, mapping and object, one of the total, and one of the highest
 /// where there is one ([`HoldingsReport::highest`]). Bytes
-/// are whole numbers; what is not known is empty. The columns of figures have the names that they have in JSON. The last column,
+/// are whole numbers; what is not known is empty. The columns of figures have the names that they have in JSON. `shared_out` is how many of the mapped bytes lie in regions that other
+/// lines have a part of, so that what is present and accessed of them is a share by size; where that may be far off, the figure is
+/// empty. The last column,
 /// `id`, is of objects: their device and inode, which tell two of one name apart. A name that a spreadsheet would take for a
 /// formula has a `'` before it.
 ///
@@ -23,7 +25,7 @@ pub fn write_csv(report: &HoldingsReport, out: &mut impl Write) -> io::Result<()
     for name in COLD_NAMES {
         write!(out, ",{name}")?;
     }
-    writeln!(out, ",unknown,id")?;
+    writeln!(out, ",unknown,shared_out,id")?;
     let process = |p: &ProcessHoldings, kind: &str| Row {
         kind: kind.to_owned(),
         target: Some(p.target),
@@ -100,12 +102,9 @@ impl Row {
             or_empty(self.range.map(|r| format_address(r.1))),
             text_cell(&self.ended),
             f.mapped.to_string(),
-            or_empty(f.resident),
         ];
-        cells.extend(f.working_sets().map(or_empty));
-        cells.push(or_empty(f.known_hot()));
-        cells.extend(f.cold().map(or_empty));
-        cells.push(or_empty(f.unknown));
+        cells.extend(Figure::ALL.map(|figure| or_empty(f.measured(figure))));
+        cells.push(or_empty(f.bounds.map(|bounds| bounds.shared_out)));
         cells.push(self.id.clone());
         writeln!(out, "{}", cells.join(","))
     }

@@ -1,5 +1,6 @@
 //! The figures of a stretch of memory, and their sums.
 
+use super::bounds::{Bounds, Certainty, Figure};
 use super::layer::Segment;
 use super::objects::Scale;
 use crate::space::accessible;
@@ -50,6 +51,9 @@ pub struct Figures {
     /// Present, or perhaps present, but not observed: in none of the figures above but the first two. `null` where the format
     /// that was recorded has no place for it.
     pub unknown: Option<u64>,
+    /// Of a line that has a part of regions of which the recording knows the whole only: between which bounds its figures lie. `None`:
+    /// they are measured.
+    pub bounds: Option<Bounds>,
 }
 
 /// The same as a reader gets it.
@@ -67,14 +71,20 @@ struct Known {
     cold_1m: Option<u64>,
     cold_5m: Option<u64>,
     unknown: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shared_out: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    between: Option<Bounds>,
 }
 
 impl From<Figures> for Known {
     fn from(figures: Figures) -> Self {
-        let [ws_1s, ws_10s, ws_60s] = figures.working_sets();
-        let hot = figures.known_hot();
         let resident_at_least = figures.resident_at_least();
-        let Figures { mapped, resident, cold_10s, cold_1m, cold_5m, unknown, .. } = figures;
+        let shared_out = figures.bounds.map(|bounds| bounds.shared_out);
+        let between = figures.bounds.filter(|bounds| !bounds.are_narrow());
+        let mapped = figures.mapped;
+        let [resident, ws_1s, ws_10s, ws_60s, hot, cold_10s, cold_1m, cold_5m, unknown] =
+            Figure::ALL.map(|figure| figures.measured(figure));
         Self {
             mapped,
             resident,
@@ -87,11 +97,36 @@ impl From<Figures> for Known {
             cold_1m,
             cold_5m,
             unknown,
+            shared_out,
+            between,
         }
     }
 }
 
 impl Figures {
+    /// A figure as it is shown, also where it is a share ([`Self::certainty`]); `None` where nothing is known of it.
+    pub fn shown(&self, figure: Figure) -> Option<u64> {
+        let of = |list: [Option<u64>; 3], at: usize| list.get(at).copied().flatten();
+        match figure {
+            Figure::Resident => self.resident,
+            Figure::WorkingSet(window) => of(self.working_sets(), window),
+            Figure::Hot => self.known_hot(),
+            Figure::Cold(time) => of(self.cold(), time),
+            Figure::Unknown => self.unknown,
+        }
+    }
+
+    /// How well it is known.
+    pub fn certainty(&self, figure: Figure) -> Certainty {
+        self.bounds.map_or(Certainty::Measured, |bounds| bounds.certainty(figure))
+    }
+
+    /// A figure; `None` also where it is a share that may be far off.
+    pub fn measured(&self, figure: Figure) -> Option<u64> {
+        let is_far_off = matches!(self.certainty(figure), Certainty::AtMost(_));
+        self.shown(figure).filter(|_| !is_far_off)
+    }
+
     /// Whether no access is known, and of most of what is there nothing at all: then how much was accessed is not known, and is not 0.
     pub fn nothing_known(&self) -> bool {
         self.longest_working_set().max(self.ws_1s) == 0 && self.is_mostly_unknown()
@@ -197,6 +232,7 @@ impl Sums {
             cold_1m,
             cold_5m,
             unknown: (!scale.imported).then(|| bytes(self.unknown)),
+            bounds: None,
         }
     }
 }
@@ -257,6 +293,26 @@ impl Density {
         let mean_per_s = scale.per_s(segment.mean.after(state.hz, since).hz);
         let hot = scale.hot(mean_per_s);
         Self { seen: state.seen, resident: state.resident, per_s: state.per_s, mean_per_s, hot, met, idle }
+    }
+
+    /// The mean of so many bytes of each.
+    pub fn mean(parts: &[(f64, Self)], scale: &Scale) -> Self {
+        let all = parts.iter().map(|(bytes, _)| bytes).sum::<f64>().max(f64::MIN_POSITIVE);
+        // Known where it is of all.
+        let known = |of: &dyn Fn(&Self) -> Option<f64>| -> Option<f64> {
+            parts.iter().map(|(bytes, one)| of(one).map(|value| value * bytes / all)).sum()
+        };
+        let mean = |of: &dyn Fn(&Self) -> f64| known(&|one| Some(of(one))).unwrap_or(0.0);
+        let mean_per_s = mean(&|one| one.mean_per_s);
+        Self {
+            seen: mean(&|one| one.seen).min(1.0),
+            resident: known(&|one| one.resident),
+            per_s: mean(&|one| one.per_s),
+            mean_per_s,
+            hot: scale.hot(mean_per_s),
+            met: [0, 1, 2].map(|at: usize| mean(&|one| one.met[at])),
+            idle: [0, 1, 2].map(|at: usize| known(&|one| one.idle[at])),
+        }
     }
 
     /// The share of one byte that is in each working set: a region's rate is that of what of it is there, the rest is in none.

@@ -168,9 +168,9 @@ impl History {
         Self { spells: self.spells.iter().filter(|s| s.accessed).copied().collect() }
     }
 
-    /// When the same `all` bytes were accessed last by either of two, who go about it independently of each other. Of both only what
-    /// was accessed counts.
-    pub fn latest(&self, other: &Self, all: f64) -> Self {
+    /// When the same `all` bytes were accessed last by either of two, of each of which a share was: `either` gives what these come to. Of
+    /// both only what was accessed counts.
+    pub fn latest(&self, other: &Self, all: f64, either: impl Fn(f64, f64) -> f64) -> Self {
         let mut times: Vec<f64> = Vec::with_capacity(2 * (self.spells.len() + other.spells.len()) + 1);
         times.extend(
             self.spells.iter().chain(&other.spells).filter(|s| s.accessed).flat_map(|s| [s.from, s.to]),
@@ -182,8 +182,8 @@ impl History {
         times.insert(0, first - FINEST_S);
         // Bytes that neither has accessed since then.
         let left = |since: f64| {
-            let idle = |one: &Self| 1.0 - one.accessed_since(since) / all.max(f64::MIN_POSITIVE);
-            all * (idle(self) * idle(other)).max(0.0)
+            let accessed = |one: &Self| one.accessed_since(since) / all.max(f64::MIN_POSITIVE);
+            all * (1.0 - either(accessed(self), accessed(other))).max(0.0)
         };
         let mut spells = Vec::with_capacity(times.len());
         let mut before = left(first - FINEST_S);

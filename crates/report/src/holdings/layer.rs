@@ -22,7 +22,7 @@ const SELDOM_HZ: f64 = 1.0;
 const USED_S: f64 = 10.0;
 
 /// What a snapshot says about a part of a target's mapped memory.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Part {
     pub range: AddrRange,
     /// Share that could be observed, 0..=1.
@@ -36,6 +36,11 @@ pub(super) struct Part {
     pub resident: Option<f64>,
     /// For how long it has been known to be idle when it is first met with, seconds.
     pub idle_s: f64,
+    /// The region that says so, which may be more than this: what lies in its gaps is no part, and what is accessed of it and what is
+    /// not are two.
+    pub whole: AddrRange,
+    /// Which bytes of the region are accessed is not known: it was laid down.
+    pub strewn: bool,
 }
 
 /// A stretch of memory with one state and one history.
@@ -97,6 +102,25 @@ impl Segment {
     /// Of which nothing was known before.
     fn fresh(state: Part) -> Self {
         Self { state, history: History::default(), mean: MeanRate::default() }
+    }
+
+    /// The parts of a region as one, in which each byte has the same past: of as many bytes, wherever they lie.
+    pub fn spread<'a>(parts: impl Iterator<Item = &'a Self>, now: f64) -> Self {
+        let mut all: Option<Self> = None;
+        for part in parts {
+            match &mut all {
+                Some(all) => {
+                    all.state.range.end += part.state.range.size();
+                    all.history.join(part.history.clone(), now);
+                }
+                None => {
+                    let mut first = part.clone();
+                    first.state.range = AddrRange::new(0, part.state.range.size());
+                    all = Some(first);
+                }
+            }
+        }
+        all.unwrap_or_else(|| Self::fresh(Part::default()))
     }
 
     fn size(&self) -> f64 {

@@ -17,22 +17,26 @@
 //! | cold since | present, and known not to have been accessed for so long: the product of the above, without what was unknown, and what was not there, in the meantime. None where nothing has been observed for so long |
 //! | unknown | could not be observed, and may be there |
 //!
-//! So the three working sets and what is cold are expected values, as the rates are. In the sums of a process everything it
+//! Of a region over several lines (mappings, objects) each has a share by size, and bounds where that was not measured (the module
+//! `bounds`). So the three working sets and what is cold are expected values, as the rates are. In the sums of a process everything it
 //! maps counts; in the totals, and in the lines of objects, what several targets map counts once, with the accesses of all
 //! of them. Of a single process the totals are its sums.
 //!
 //! What ended is no part of the totals, and its figures are those of its last snapshot; but what it did in files and shared memory
-//! counts in the lines of these, and in the totals as long as somebody maps them (the module `past`). What ended after the last
+//! counts in the lines of these, and in the totals as long as somebody maps them (the module `past`). So does what a process that goes
+//! on did in what it has unmapped. What ended after the last
 //! snapshot counts as running: how things stood then is what is reported. Memory keeps its history as long as its addresses belong
 //! to the same object, or to none. A gap of more than [`GAP_S`] between snapshots, or inside one ([`interval_ns`]), ends all
 //! knowledge of what was idle.
 
+mod bounds;
 mod csv;
 mod figures;
 mod history;
 mod layer;
 mod objects;
 mod past;
+mod portions;
 mod report;
 mod rows;
 mod stock;
@@ -41,6 +45,7 @@ mod tests;
 mod text;
 mod thin;
 
+pub use bounds::{Bounds, Certainty, Figure};
 pub use csv::write_csv;
 pub use figures::{COLD_NAMES, COLD_S, Figures, HOT_SHARE, WINDOWS_S};
 pub use report::{By, Highest, HoldingsAnalysis, HoldingsOptions, HoldingsReport, Sort};
@@ -198,7 +203,7 @@ impl Holdings {
         let (sample_s, aggr_s) = (self.scale.sample_s, self.scale.aggr_s);
         self.parts.clear();
         let mut longest: f64 = 0.0;
-        let mut add = |region: &RegionSnapshot, parts: &mut Vec<Part>| {
+        let mut add = |whole: AddrRange, region: &RegionSnapshot, parts: &mut Vec<Part>| {
             let size = region.range.size() as f64;
             let in_use = share_in_use(region);
             for (range, used) in in_use_first(region.range, in_use) {
@@ -218,14 +223,17 @@ impl Holdings {
                     hz,
                     resident: region.resident.map(|bytes| bytes as f64 / size),
                     idle_s,
+                    whole,
+                    strewn: in_use < 1.0,
                 });
             }
         };
         // Whose memory it is, is asked for when it is reported: objects may lie between a process's own memory page by page.
         if target.regions.len() <= MOST_PARTS {
             self.space.clip(target, &mut self.mapped);
-            let regions = self.mapped.regions.iter().filter(|region| !region.range.is_empty());
-            regions.for_each(|region| add(region, &mut self.parts));
+            with_whole(&target.regions, &self.mapped.regions, |whole, region| {
+                add(whole, region, &mut self.parts);
+            });
         } else {
             // Piece by piece, and what there is of it reduced before the next.
             for regions in target.regions.chunks(MOST_PARTS) {
@@ -233,8 +241,9 @@ impl Holdings {
                 self.piece.regions.clear();
                 self.piece.regions.extend_from_slice(regions);
                 self.space.clip(&self.piece, &mut self.mapped);
-                let regions = self.mapped.regions.iter().filter(|region| !region.range.is_empty());
-                regions.for_each(|region| add(region, &mut self.parts));
+                with_whole(&self.piece.regions, &self.mapped.regions, |whole, region| {
+                    add(whole, region, &mut self.parts);
+                });
                 if self.parts.is_sorted_by(|a, b| a.range.end <= b.range.start) {
                     thin(&mut self.parts, MOST_PARTS, &self.scale);
                 }
@@ -294,13 +303,35 @@ impl Holdings {
         if !self.wanted(TargetId(mappings.target)) {
             return;
         }
-        let moved = self.space.remap(mappings);
-        if let Some(held) = self.held.get_mut(&mappings.target) {
+        let (moved, left) = self.space.remap(mappings);
+        let Self { held, space, past, scale, .. } = self;
+        if let Some(held) = held.get_mut(&mappings.target) {
+            // What it did in files that it maps no more is theirs, as if it had ended.
+            held.leave(&left, (space, scale), past);
             held.layer.forget(&moved);
             held.changes();
         }
         self.names.insert(mappings.target, disjoint(&mappings.maps));
         self.space.forget_unmapped(&mut self.objects_left);
+        let space = &self.space;
+        if !left.is_empty() {
+            self.past.retain(|object| space.object_at(object).is_some());
+        }
+    }
+}
+
+/// Calls `each` with every mapped part that is not empty, and the region that it is a part of: both in order.
+fn with_whole(
+    regions: &[RegionSnapshot],
+    mapped: &[RegionSnapshot],
+    mut each: impl FnMut(AddrRange, &RegionSnapshot),
+) {
+    let mut of = regions.iter().map(|region| region.range).peekable();
+    for part in mapped.iter().filter(|part| !part.range.is_empty()) {
+        while of.next_if(|whole| whole.end <= part.range.start).is_some() {}
+        // Recordings of other programs may break the order that a snapshot promises.
+        let whole = of.peek().copied().filter(|whole| whole.contains(part.range.start));
+        each(whole.unwrap_or(part.range), part);
     }
 }
 

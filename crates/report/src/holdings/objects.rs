@@ -1,14 +1,22 @@
 //! Files and shared memory: each byte once, with the accesses of all who map it.
 //!
-//! A byte is left alone for a time if all who map it leave it alone, independently of each other, so the working set of an object
-//! is `1 - product(1 - share)` over the shares of its bytes that are in theirs: never less than the largest of them, nor more than
-//! their sum. What a target cannot see of a byte is in no working set of its own, and so in none of the object's: how much one of
-//! them sees says nothing of what another accessed. Present is a byte as far as any of them has it present, independently
-//! of each other, and cold only as far as all who map it are known to have left it alone. The rest of it is seen as
+//! A byte is left alone for a time if all who map it leave it alone. Which bytes of a region those are, of each of them, no recording
+//! says, so their shares are put together by one of two rules ([`Logs`]):
+//! - Of a file that is mapped privately, as programs and libraries are, the same pages: who runs the same program has the same of it
+//!   in use, and in its page tables. Then the working set of the object is the largest share that any of them has in its own, and so
+//!   it is with what is present.
+//! - Of memory that somebody maps shared, as a database's buffers, independently of each other: `1 - product(1 - share)`.
+//!
+//! So it is never less than the largest of their shares, nor more than their sum. What a target cannot see of a byte is in no working
+//! set of its own, and so in none of the object's: how much one of them sees says nothing of what another accessed. Cold is a byte
+//! only as far as all who map it are known to have left it alone. The rest of it is seen as
 //! [`crate::space`] has it (without an access: no more than who sees least of it). Targets that ended have their part in what was
 //! accessed and is present, not in what is unknown now ([`super::past`]).
 
+use super::bounds::Span;
 use super::figures::{Density, HOT_SHARE, Sums};
+use crate::space::Logs;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// What one target says of a stretch of an object.
@@ -27,11 +35,18 @@ pub(super) struct Share {
 pub(super) struct Said {
     sums: Sums,
     weight: Weight,
+    /// Between which bounds it lies, where it is a portion.
+    span: Option<Span>,
 }
 
 impl Said {
     pub fn of(density: &Density) -> Arc<Self> {
-        Arc::new(Self { sums: density.sums(), weight: Weight::of(density) })
+        Arc::new(Self { sums: density.sums(), weight: Weight::of(density), span: None })
+    }
+
+    /// Of a portion of a region: a byte of it comes to `sums`, between these bounds.
+    pub fn of_portion(density: &Density, sums: Sums, span: Span) -> Arc<Self> {
+        Arc::new(Self { sums, weight: Weight::of(density), span: Some(span) })
     }
 
     /// Of targets that ended: the share that is resident, those in the working sets, and those known to be idle for each time.
@@ -56,7 +71,7 @@ impl Said {
             mean_per_s: 0,
             missed: ws.map(|share| log(1.0 - share)),
         };
-        Arc::new(Self { sums, weight })
+        Arc::new(Self { sums, weight, span: None })
     }
 }
 
@@ -106,10 +121,31 @@ impl Scale {
     }
 }
 
-/// Calls `done` with each object and its sums.
+/// What all who map an object may have of it, of those objects of which somebody has a portion of a region. `is_same`: whether all who
+/// map it have the same pages.
+pub(super) fn spans(shares: &[Share], is_same: impl Fn(usize) -> bool) -> HashMap<usize, Span> {
+    let portions = shares.iter().filter(|share| share.said.span.is_some());
+    let mut found: HashMap<usize, Span> = portions.map(|share| (share.object, Span::default())).collect();
+    let mut of_each: BTreeMap<(usize, u64), Span> = BTreeMap::new();
+    for share in shares.iter().filter(|share| found.contains_key(&share.object)) {
+        let whole = || Span::of(&share.said.sums);
+        let bytes = (share.end - share.start) as f64;
+        of_each
+            .entry((share.object, share.target))
+            .or_default()
+            .add(&share.said.span.unwrap_or_else(whole), bytes);
+    }
+    for ((object, _), span) in of_each {
+        found.entry(object).or_default().with(&span, is_same(object));
+    }
+    found
+}
+
+/// Calls `done` with each object and its sums. `is_same`: whether all who map an object have the same pages of it.
 pub(super) fn add_up<'a>(
     shares: impl Iterator<Item = &'a Share>,
     scale: &Scale,
+    is_same: impl Fn(usize) -> bool,
     mut done: impl FnMut(usize, &Sums),
 ) {
     // What is sorted is small: there may be thousands, a second.
@@ -132,7 +168,7 @@ pub(super) fn add_up<'a>(
             let (cluster, next) = rest.split_at(1 + more.count());
             match cluster {
                 [_] => sums.add(&head.said.sums, (head.end - head.start) as f64),
-                several => sweep(several, &mut edges, scale, &mut sums),
+                several => sweep(several, &mut edges, (scale, is_same(first.0)), &mut sums),
             }
             rest = next;
         }
@@ -147,7 +183,7 @@ type Edge<'a> = (u64, bool, &'a Weight);
 fn sweep<'a>(
     shares: &[(usize, u64, u64, &'a Share)],
     edges: &mut Vec<Edge<'a>>,
-    scale: &Scale,
+    (scale, is_same): (&Scale, bool),
     sums: &mut Sums,
 ) {
     edges.clear();
@@ -156,7 +192,7 @@ fn sweep<'a>(
         edges.push((*end, false, &share.said.weight));
     }
     edges.sort_unstable_by_key(|(at, begins, _)| (*at, *begins));
-    let mut all = All::default();
+    let mut all = All::new(is_same);
     let mut from = 0;
     for (at, begins, weight) in edges {
         if all.mappers + all.ended > 0 && from < *at {
@@ -179,6 +215,11 @@ fn fixed(value: f64) -> i64 {
 
 fn log(left_alone: f64) -> i64 {
     if left_alone == 1.0 { 0 } else { fixed(-left_alone.max(f64::MIN_POSITIVE).ln().max(-CERTAIN)) }
+}
+
+/// The share of which this is `-ln(1 - share)`.
+fn share_of(log: i64) -> f64 {
+    if log == 0 { 0.0 } else { -(-(log as f64) / ONE).exp_m1() }
 }
 
 /// In fixed point what a density adds to those of others.
@@ -227,35 +268,48 @@ struct All {
     /// What is said by those that ended, how many of it say what was present, and of what they had not.
     ended: i64,
     left: i64,
-    left_absent: i64,
+    left_absent: Logs,
     known: i64,
     /// Those for whom the highest rate is known, presence, and idleness for each time.
     rated: i64,
     present: i64,
-    absent: i64,
+    absent: Logs,
     watched: [i64; 3],
-    seen: i64,
+    seen: Logs,
     show_all: i64,
-    shown: i64,
+    shown: Logs,
     per_s: i64,
     mean_per_s: i64,
-    missed: [i64; 3],
-    idle: [i64; 3],
+    missed: [Logs; 3],
+    idle: [Logs; 3],
 }
 
 impl All {
+    fn new(is_same: bool) -> Self {
+        let logs = || Logs::new(is_same);
+        Self {
+            left_absent: logs(),
+            absent: logs(),
+            seen: logs(),
+            shown: logs(),
+            missed: [logs(), logs(), logs()],
+            idle: [logs(), logs(), logs()],
+            ..Self::default()
+        }
+    }
+
     fn change(&mut self, one: &Weight, by: i64) {
         if one.ended {
             self.ended += by;
             if let Some(absent) = one.absent {
                 self.left += by;
-                self.left_absent += by * absent;
+                self.left_absent.change(absent, by);
             }
             for (idle, one) in self.idle.iter_mut().zip(one.idle) {
-                *idle += by * one.unwrap_or(0);
+                idle.change(one.unwrap_or(0), by);
             }
             for (missed, one) in self.missed.iter_mut().zip(one.missed) {
-                *missed += by * one;
+                missed.change(one, by);
             }
             return;
         }
@@ -263,32 +317,32 @@ impl All {
         self.rated += by * i64::from(one.is_rated);
         if let Some(absent) = one.absent {
             self.present += by;
-            self.absent += by * absent;
+            self.absent.change(absent, by);
         }
         for ((watched, idle), one) in self.watched.iter_mut().zip(&mut self.idle).zip(one.idle) {
             if let Some(one) = one {
                 *watched += by;
-                *idle += by * one;
+                idle.change(one, by);
             }
         }
         if !one.knows {
             return;
         }
         self.known += by;
-        self.seen += by * one.seen;
+        self.seen.change(one.seen, by);
         self.show_all += by * i64::from(one.shows_all);
-        self.shown += by * one.shown;
+        self.shown.change(one.shown, by);
         self.per_s += by * one.per_s;
         self.mean_per_s += by * one.mean_per_s;
         for (missed, one) in self.missed.iter_mut().zip(one.missed) {
-            *missed += by * one;
+            missed.change(one, by);
         }
     }
 
     /// Of one byte.
     fn sums(&self, scale: &Scale) -> Sums {
         let density = self.density(scale);
-        let ws = self.missed.map(|log| if log == 0 { 0.0 } else { -(-(log as f64) / ONE).exp_m1() });
+        let ws = self.missed.each_ref().map(|logs| share_of(logs.get()));
         let mut sums = density.sums();
         sums.told = self.resident_told();
         if self.ended > 0 {
@@ -319,23 +373,23 @@ impl All {
 
     /// The same as far as those who say it know.
     fn resident_told(&self) -> f64 {
-        let absent = self.absent + self.left_absent;
-        if absent == 0 { 0.0 } else { -(-(absent as f64) / ONE).exp_m1() }
+        let (absent, left) = (self.absent.get(), self.left_absent.get());
+        share_of(if self.absent.are_same() { absent.max(left) } else { absent + left })
     }
 
     fn density(&self, scale: &Scale) -> Density {
         let exp = |log: i64| if log == 0 { 1.0 } else { (-(log as f64) / ONE).exp() };
         let per_s = self.per_s as f64 / ONE;
         let mean_per_s = self.mean_per_s as f64 / ONE;
-        let all = if self.known < self.mappers { 0.0 } else { exp(self.seen) };
+        let all = if self.known < self.mappers { 0.0 } else { exp(self.seen.get()) };
         // Of an access in an aggregation: one of them shows it, that there is none only all of them do.
         let accessed = -(-per_s * scale.aggr_s).exp_m1();
-        let idle = |at: usize| (self.watched[at] == self.mappers).then(|| exp(self.idle[at]));
-        let shown = if self.show_all > 0 { 1.0 } else { 1.0 - exp(self.shown) };
+        let idle = |at: usize| (self.watched[at] == self.mappers).then(|| exp(self.idle[at].get()));
+        let shown = if self.show_all > 0 { 1.0 } else { 1.0 - exp(self.shown.get()) };
         let seen = all + (shown - all).max(0.0) * accessed;
         Density {
             seen,
-            resident: (self.present == self.mappers).then(|| 1.0 - exp(self.absent)),
+            resident: (self.present == self.mappers).then(|| 1.0 - exp(self.absent.get())),
             per_s,
             mean_per_s,
             hot: if self.rated == self.mappers { scale.hot(mean_per_s) } else { None },

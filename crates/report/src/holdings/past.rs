@@ -1,8 +1,8 @@
-//! What targets that ended did in files and shared memory, which outlive them.
+//! What targets that ended did in files and shared memory, which outlive them; and those that go on, in what they have unmapped.
 //!
 //! A byte of an object is the same whoever accesses it: what a process read three seconds ago is part of the working set of ten
 //! seconds, also if that process has ended since. So of each object it is kept when its bytes were accessed last by any of those
-//! that ended, independently of each other, how much of it they had in memory at their end, and how much of it could not be
+//! that ended, by the rules of [`super::objects`], how much of it they had in memory at their end, and how much of it could not be
 //! observed until then. What they had of their own is gone with them.
 //!
 //! The kernel keeps pages of files and of shared memory in memory when the last page table that has them goes. Whether it has
@@ -43,10 +43,10 @@ struct Stretch {
 
 impl Past {
     /// Takes over what a target that ended did in `size` bytes from `start` on, which are part of `segment`, whose history goes
-    /// to `until`. It was observed from `from` on.
+    /// to `until`. It was observed from `from` on. `is_same`: whether all who map the object have the same pages of it.
     pub fn take(
         &mut self,
-        object: usize,
+        (object, is_same): (usize, bool),
         (start, size): (u64, u64),
         segment: &Segment,
         (from, until): (f64, f64),
@@ -65,7 +65,7 @@ impl Past {
             until,
         };
         let list = self.objects.entry(object).or_default();
-        lay(list, new);
+        lay(list, new, is_same);
         reduce(list, until);
         self.from = Some(self.from.map_or(from, |before| before.min(from)));
     }
@@ -132,10 +132,10 @@ impl Stretch {
     }
 
     /// The same bytes, of which another says something, too.
-    fn with(&self, other: &Self) -> Self {
-        let either = |a: f64, b: f64| 1.0 - (1.0 - a) * (1.0 - b);
+    fn with(&self, other: &Self, is_same: bool) -> Self {
+        let either = |a: f64, b: f64| if is_same { a.max(b) } else { 1.0 - (1.0 - a) * (1.0 - b) };
         Self {
-            accessed: self.accessed.latest(&other.accessed, self.size()),
+            accessed: self.accessed.latest(&other.accessed, self.size(), either),
             resident: match (self.resident, other.resident) {
                 (Some(a), Some(b)) => Some(either(a, b)),
                 (a, b) => a.or(b),
@@ -155,7 +155,7 @@ impl Stretch {
 }
 
 /// Lays a stretch over a list: sorted, disjoint.
-fn lay(list: &mut Vec<Stretch>, new: Stretch) {
+fn lay(list: &mut Vec<Stretch>, new: Stretch, is_same: bool) {
     let first = list.partition_point(|old| old.end <= new.start);
     let last = list.partition_point(|old| old.start < new.end);
     let mut out = Vec::with_capacity(2 * (last.saturating_sub(first)) + 1);
@@ -171,13 +171,13 @@ fn lay(list: &mut Vec<Stretch>, new: Stretch) {
             out.push(new.split_front(old.start));
         }
         if new.end < old.end {
-            out.push(old.split_front(new.end).with(&new));
+            out.push(old.split_front(new.end).with(&new, is_same));
             out.push(old);
         } else if old.end < new.end {
-            out.push(old.with(&new.split_front(old.end)));
+            out.push(old.with(&new.split_front(old.end), is_same));
             rest = Some(new);
         } else {
-            out.push(old.with(&new));
+            out.push(old.with(&new, is_same));
         }
     }
     out.extend(rest);
@@ -243,16 +243,16 @@ mod tests {
     #[test]
     fn what_several_did_in_the_same_bytes_is_put_together_as_if_each_did_it_by_itself() {
         let mut list = Vec::new();
-        lay(&mut list, stretch(0, 1000, 0.5, 10.0));
-        lay(&mut list, stretch(500, 1500, 0.5, 20.0));
+        lay(&mut list, stretch(0, 1000, 0.5, 10.0), false);
+        lay(&mut list, stretch(500, 1500, 0.5, 20.0), false);
         let borders: Vec<(u64, u64)> = list.iter().map(|s| (s.start, s.end)).collect();
         assert_eq!(borders, [(0, 500), (500, 1000), (1000, 1500)]);
         // Three quarters of what both used; of it half was accessed last by the later one.
         assert!((met(&list, 0.0) - (250.0 + 375.0 + 250.0)).abs() < 1.0, "{}", met(&list, 0.0));
         assert!((met(&list, 15.0) - 500.0).abs() < 1.0, "{}", met(&list, 15.0));
         // One inside another, and one over all and on both sides of it.
-        lay(&mut list, stretch(600, 700, 0.0, 30.0));
-        lay(&mut list, stretch(0, 3000, 0.5, 40.0));
+        lay(&mut list, stretch(600, 700, 0.0, 30.0), false);
+        lay(&mut list, stretch(0, 3000, 0.5, 40.0), false);
         assert!(list.windows(2).all(|pair| pair[0].end == pair[1].start), "{list:?}");
         assert!((met(&list, 35.0) - 1500.0).abs() < 2.0, "{}", met(&list, 35.0));
         let all = 500.0 * (0.75 + 0.875 + 0.75) + 750.0;
@@ -263,7 +263,7 @@ mod tests {
     fn of_very_many_stretches_sums_are_kept() {
         let mut list = Vec::new();
         for i in 0..2000 {
-            lay(&mut list, stretch(i * 100, i * 100 + 100, if i % 500 < 7 { 0.9 } else { 0.1 }, 50.0));
+            lay(&mut list, stretch(i * 100, i * 100 + 100, if i % 500 < 7 { 0.9 } else { 0.1 }, 50.0), false);
             reduce(&mut list, 50.0);
         }
         assert!(list.len() <= MOST_STRETCHES, "{}", list.len());

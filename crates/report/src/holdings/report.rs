@@ -199,6 +199,12 @@ pub struct HoldingsReport {
     /// All targets chosen, but those that ended before; what several of them map counts once, with what those that ended did in it.
     /// Filters leave it alone.
     pub totals: Figures,
+    /// Lines were chosen by name: the totals are not theirs.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub totals_are_of_more: bool,
+    /// Processes of which the list of mappings was not read to its end: at least so much is mapped.
+    #[serde(skip_serializing_if = "is_none")]
+    pub nr_partial: u64,
     /// How things stood when most was in the working set of a second, where that was more than at the end and processes have ended
     /// since: as far as was looked at it, in long recordings some hundred times, and before processes ended.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -227,6 +233,11 @@ pub struct HoldingsReport {
     pub missing: Option<AreaError>,
 }
 
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's")]
+fn is_none(number: &u64) -> bool {
+    *number == 0
+}
+
 impl HoldingsAnalysis {
     /// An analysis of nothing yet.
     pub fn new(options: HoldingsOptions) -> Self {
@@ -250,7 +261,9 @@ impl HoldingsAnalysis {
             time_ns: holdings.now_ns(),
             observed_ns: all.iter().map(|p| p.observed_ns).max().unwrap_or(0),
             by: options.by,
-            totals: holdings.totals(),
+            totals: holdings.totals_between(),
+            totals_are_of_more: !options.mapping.is_empty(),
+            nr_partial: all.iter().filter(|p| p.is_partial && p.ended.is_none()).count() as u64,
             highest: None,
             processes: Vec::new(),
             mappings: Vec::new(),

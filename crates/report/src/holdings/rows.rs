@@ -1,9 +1,12 @@
 //! The lines of a report on holdings.
 
+use super::bounds::Span;
 use super::figures::{Density, Figures, Sums};
 use super::layer::Segment;
 use super::objects::{self, Scale, Share};
-use super::stock::owned;
+use super::past::Past;
+use super::portions::{Given, Portions};
+use super::stock::Owning;
 use super::{Held, Holdings};
 use crate::names::{printable, short_name};
 use crate::space::{Space, UNKNOWN_MAPPING};
@@ -37,6 +40,9 @@ pub struct ProcessHoldings {
     pub observed_ns: u64,
     /// How it ended, when it ended before the last snapshot.
     pub ended: Option<String>,
+    /// Its list of mappings was not read to its end: at least so much is mapped.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_partial: bool,
     /// All that it maps.
     pub figures: Figures,
     /// Its mappings, where they were asked for.
@@ -80,7 +86,7 @@ pub struct ObjectHoldings {
     pub path: String,
     /// Device and inode, `MAJOR:MINOR:INODE`.
     pub id: String,
-    /// How many of the targets map it; 0: those that did have ended.
+    /// How many of the targets map it; 0: those that did have ended, or have unmapped it.
     pub mappers: u64,
     /// Its figures.
     pub figures: Figures,
@@ -109,10 +115,7 @@ impl Holdings {
     /// A process; `None` when it is not under observation.
     pub(super) fn process(&self, id: TargetId, at_its_end: bool) -> Option<ProcessHoldings> {
         let held = self.held.get(&id.0)?;
-        let mut sums = Sums::default();
-        held.densities(&self.scale, |segment, density| {
-            sums.add(&density.sums(), segment.state.range.size() as f64)
-        });
+        let sums = held.sums(&self.scale);
         let info = self.infos.get(&id.0);
         let mut mappings = Vec::new();
         if at_its_end {
@@ -129,6 +132,7 @@ impl Holdings {
             time_ns: (held.until * SECOND_NS).round() as u64,
             observed_ns: (held.observed_s() * SECOND_NS).round() as u64,
             ended: held.ended.clone().filter(|_| at_its_end),
+            is_partial: self.space.is_partial(id),
             figures: sums.figures(held.observed_s(), &self.scale),
             mappings,
         })
@@ -149,9 +153,9 @@ impl Holdings {
     }
 
     /// Several mappings of a target as one; nothing where there are none.
-    fn together(&self, held: &Held, rows: Vec<(MappingHoldings, Sums)>) -> Option<MappingHoldings> {
-        let mut sums = Sums::default();
-        rows.iter().for_each(|(_, of_row)| sums.add(of_row, 1.0));
+    fn together(&self, held: &Held, rows: Vec<(MappingHoldings, Given)>) -> Option<MappingHoldings> {
+        let mut given = Given::default();
+        rows.iter().for_each(|(_, of_row)| given.add(of_row));
         let one = rows.into_iter().map(|(row, _)| row).reduce(|one, row| MappingHoldings {
             start: one.start.min(row.start),
             end: one.end.max(row.end),
@@ -159,23 +163,21 @@ impl Holdings {
             shared: one.shared || row.shared,
             ..one
         })?;
-        let figures = sums.figures(held.observed_s(), &self.scale);
+        let figures = given.figures(held.observed_s(), &self.scale);
         Some(MappingHoldings { name: OTHER_MAPPINGS.to_owned(), path: String::new(), figures, ..one })
     }
 
-    /// The mappings of a target, by address, and their sums.
-    fn mapping_rows(&self, id: TargetId, held: &Held) -> Vec<(MappingHoldings, Sums)> {
+    /// The mappings of a target, by address, and what they were given.
+    fn mapping_rows<'a>(&'a self, id: TargetId, held: &Held) -> Vec<(MappingHoldings, Given)> {
         let named = self.names.get(&id.0).map_or(&[][..], |maps| &**maps);
         let info = self.infos.get(&id.0);
-        let mut rows: Vec<(MappingHoldings, Sums)> = Vec::new();
+        let mut rows: Vec<(MappingHoldings, Given)> = Vec::new();
         let mut by_path: HashMap<&str, usize> = HashMap::new();
         // Of a run of anonymous memory, and of what no mapping is known of: the row, and where it ends.
         let mut run: Option<(usize, u64)> = None;
-        held.densities(&self.scale, |segment, density| {
-            let range = segment.state.range;
-            cut(named, range, |piece, name| {
+        let mut row_of =
+            |piece: AddrRange, name: Option<&'a Mapping>, rows: &mut Vec<(MappingHoldings, Given)>| {
                 let path = name.map_or("", |n| &*n.name);
-                let shared = name.is_some_and(|n| n.object().is_some());
                 let found = if path.is_empty() {
                     run.filter(|(row, end)| {
                         *end == piece.start && (rows[*row].0.name == UNKNOWN_MAPPING) == name.is_none()
@@ -198,7 +200,7 @@ impl Holdings {
                         shared: false,
                         figures: Figures::default(),
                     };
-                    rows.push((row, Sums::default()));
+                    rows.push((row, Given::default()));
                     rows.len() - 1
                 });
                 if path.is_empty() {
@@ -206,20 +208,30 @@ impl Holdings {
                 } else {
                     by_path.insert(path, row);
                 }
-                let (mapping, sums) = &mut rows[row];
+                let mapping = &mut rows[row].0;
                 // They come by address.
                 mapping.ranges += u64::from(piece.start > mapping.end);
                 mapping.end = mapping.end.max(piece.end);
-                mapping.shared |= shared;
-                sums.add(&density.sums(), piece.size() as f64);
-            });
+                mapping.shared |= name.is_some_and(|n| n.object().is_some());
+                row
+            };
+        let mut portions = Portions::default();
+        held.regions(&self.scale, |region| {
+            for (segment, density) in region {
+                let sums = density.sums();
+                cut(named, segment.state.range, |piece, name| {
+                    let row = row_of(piece, name, &mut rows);
+                    portions.add(row, &sums, piece.size() as f64, segment.state.strewn);
+                });
+            }
+            portions.give(|row, given| rows[row].1.add(given));
         });
-        let figures = |sums: &Sums| sums.figures(held.observed_s(), &self.scale);
-        rows.iter_mut().for_each(|(row, sums)| row.figures = figures(sums));
+        let figures = |given: &Given| given.figures(held.observed_s(), &self.scale);
+        rows.iter_mut().for_each(|(row, given)| row.figures = figures(given));
         rows
     }
 
-    /// Every file and shared memory, also files that only targets mapped that have ended.
+    /// Every file and shared memory, also files that nobody maps any more and somebody used within a minute.
     pub fn objects(&self) -> Vec<ObjectHoldings> {
         let mut shares = self.shares();
         let running: HashSet<usize> = shares.iter().map(|share| share.object).collect();
@@ -235,8 +247,10 @@ impl Holdings {
                 list.push(share.target);
             }
         }
+        let is_same = |object| self.space.is_same_for_all(object);
+        let spans = objects::spans(&shares, is_same);
         let mut rows = Vec::new();
-        objects::add_up(shares.iter(), &self.scale, |index, sums| {
+        objects::add_up(shares.iter(), &self.scale, is_same, |index, sums| {
             let Some(object) = self.space.object_at(index) else { return };
             let mappers = mappers.get(&index).map_or(&[][..], Vec::as_slice);
             let mut observed = longest(mappers.iter().filter_map(|target| self.held.get(target)));
@@ -252,7 +266,10 @@ impl Holdings {
                 path: object.path().to_owned(),
                 id: object.id.to_string(),
                 mappers: mappers.len() as u64,
-                figures: sums.figures(observed, &self.scale),
+                figures: Figures {
+                    bounds: spans.get(&index).and_then(|span| span.bounds(sums)),
+                    ..sums.figures(observed, &self.scale)
+                },
             });
         });
         rows
@@ -272,6 +289,12 @@ impl Holdings {
     /// All of it: what several targets map counts once; of a single one as its own line has it, in which what it maps twice counts
     /// twice. Of those that ended only what they did in objects that others map is part of it.
     pub fn totals(&self) -> Figures {
+        Figures { bounds: None, ..self.totals_between() }
+    }
+
+    /// The same with the bounds between which it lies: where regions cover what is a process's own beside what others map too, it is
+    /// not known how much of them counts once.
+    pub fn totals_between(&self) -> Figures {
         let mut shares = self.shares();
         let running: HashSet<usize> = shares.iter().map(|share| share.object).collect();
         let nr_running = shares.len();
@@ -282,25 +305,32 @@ impl Holdings {
         {
             return only;
         }
-        let mut sums = Sums::default();
-        let own = |(id, held): (&u64, &Held)| held.own(TargetId(*id), &self.space, &self.scale);
-        self.held.iter().map(own).for_each(|own| sums.add(&own, 1.0));
-        objects::add_up(shares.iter(), &self.scale, |_, object| sums.add(object, 1.0));
-        sums.figures(self.observed_s(), &self.scale)
+        let mut owns = Vec::with_capacity(self.held.len());
+        let mut total = Given::default();
+        for (id, held) in &self.held {
+            let own = held.own(TargetId(*id), &self.space, &self.scale);
+            total.sums.add(&own.sums, 1.0);
+            owns.push((own.span, held.sums(&self.scale)));
+        }
+        let is_same = |object| self.space.is_same_for_all(object);
+        let mut objects = Sums::default();
+        objects::add_up(shares.iter(), &self.scale, is_same, |_, object| objects.add(object, 1.0));
+        total.sums.add(&objects, 1.0);
+        total.span = Span::of_all(&owns, &objects);
+        total.figures(self.observed_s(), &self.scale)
     }
 
     /// What a target that ended did in objects is kept.
     pub(super) fn inherit(&mut self, id: u64) {
-        let Some(held) = self.held.get_mut(&id) else { return };
-        held.layer.catch_up(held.until);
-        let times = (held.first.min(held.layer.known_from), held.until);
+        let Self { held, space, past, scale, .. } = self;
+        let Some(held) = held.get_mut(&id) else { return };
+        let mut pieces = Vec::new();
         for segment in &held.layer.segments {
-            self.space.owners(TargetId(id), segment.state.range, |range, object| {
-                if let Some((object, start)) = object {
-                    self.past.take(object, (start, range.size()), segment, times);
-                }
+            space.owners(TargetId(id), segment.state.range, |range, object| {
+                pieces.extend(object.map(|(object, start)| (range, object, start)));
             });
         }
+        held.leave(&pieces, (space, scale), past);
     }
 
     /// For how long the one was observed that was observed longest, seconds. What began since then had no working set before.
@@ -310,10 +340,10 @@ impl Holdings {
 
     /// What targets say of objects; those of a target one after the other.
     fn shares(&self) -> Vec<Share> {
-        let mut shares = Vec::new();
+        let (mut shares, mut owning) = (Vec::new(), Owning::default());
         for (id, held) in &self.held {
-            held.densities(&self.scale, |segment, density| {
-                owned(TargetId(*id), &self.space, segment, &density, &mut shares);
+            held.regions(&self.scale, |region| {
+                owning.cut(TargetId(*id), (&self.space, &self.scale), region, &mut shares);
             });
         }
         shares
@@ -330,21 +360,77 @@ impl Held {
         (self.until - self.first).max(0.0)
     }
 
-    pub(super) fn densities(&self, scale: &Scale, mut each: impl FnMut(&Segment, Density)) {
+    /// All that it maps.
+    fn sums(&self, scale: &Scale) -> Sums {
+        let mut sums = Sums::default();
+        self.regions(scale, |region| {
+            for (segment, density) in region {
+                sums.add(&density.sums(), segment.state.range.size() as f64);
+            }
+        });
+        sums
+    }
+
+    /// Calls `each` with the segments of each region, neighbours of which it says one thing.
+    pub(super) fn regions<'a>(&'a self, scale: &Scale, mut each: impl FnMut(&[(&'a Segment, Density)])) {
+        let mut region: Vec<(&Segment, Density)> = Vec::new();
         for segment in &self.layer.segments {
-            each(segment, Density::of(segment, self.layer.until, self.layer.known_from, self.until, scale));
+            if region.last().is_some_and(|(last, _)| last.state.whole != segment.state.whole) {
+                each(&region);
+                region.clear();
+            }
+            let density = Density::of(segment, self.layer.until, self.layer.known_from, self.until, scale);
+            region.push((segment, density));
+        }
+        if !region.is_empty() {
+            each(&region);
         }
     }
 
-    /// What belongs to this target only.
-    fn own(&self, id: TargetId, space: &Space, scale: &Scale) -> Sums {
-        let (mut sums, mut shares) = (Sums::default(), Vec::new());
-        self.densities(scale, |segment, density| {
-            let own = owned(id, space, segment, &density, &mut shares);
-            shares.clear();
-            sums.add(&density.sums(), own);
+    /// What it did in objects that it leaves is kept: in these addresses, in order, which are those of the object from an offset on.
+    pub(super) fn leave(
+        &mut self,
+        pieces: &[(AddrRange, usize, u64)],
+        (space, scale): (&Space, &Scale),
+        past: &mut Past,
+    ) {
+        if pieces.is_empty() {
+            return;
+        }
+        self.layer.catch_up(self.until);
+        let times = (self.first.min(self.layer.known_from), self.until);
+        self.regions(scale, |region| {
+            // Which bytes of it are accessed is not known: what it did is spread over all of it.
+            let strewn = region.iter().any(|(segment, _)| segment.state.strewn);
+            let mut spread = None;
+            for (segment, _) in region {
+                let range = segment.state.range;
+                let first = pieces.partition_point(|(piece, ..)| piece.end <= range.start);
+                let here = pieces.get(first..).unwrap_or_default().iter();
+                for (piece, object, start) in here.take_while(|(piece, ..)| piece.start < range.end) {
+                    let of = match strewn {
+                        true => &*spread.get_or_insert_with(|| {
+                            Segment::spread(region.iter().map(|(segment, _)| *segment), times.1)
+                        }),
+                        false => *segment,
+                    };
+                    let inside = piece.intersection(range);
+                    let start = start + (inside.start - piece.start);
+                    let object = (*object, space.is_same_for_all(*object));
+                    past.take(object, (start, inside.size()), of, times);
+                }
+            }
         });
-        sums
+    }
+
+    /// What belongs to this target only.
+    fn own(&self, id: TargetId, space: &Space, scale: &Scale) -> Given {
+        let (mut own, mut shares, mut owning) = (Given::default(), Vec::new(), Owning::default());
+        self.regions(scale, |region| {
+            own.add(&owning.cut(id, (space, scale), region, &mut shares));
+            shares.clear();
+        });
+        own
     }
 }
 

@@ -7,10 +7,12 @@
 use super::figures::{COLD_S, Density, Figures, Sums, WINDOWS_S, known_after};
 use super::layer::Segment;
 use super::objects::{self, Said, Scale, Share};
+use super::portions::{Given, Portions};
 use super::{FADE_S, Held, Holdings, history::ROUNDING_S};
 use crate::space::Space;
 use isotherm_damon::TargetId;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 
 /// Figures of every process under observation, and of all of them.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -88,7 +90,8 @@ impl Holdings {
             let running: HashSet<usize> = shares.iter().map(|share| share.object).collect();
             let mut past = Vec::new();
             self.past.shares(self.now, |object| running.contains(&object), &mut past);
-            objects::add_up(shares.into_iter().chain(&past), &self.scale, |object, sums| {
+            let is_same = |object| self.space.is_same_for_all(object);
+            objects::add_up(shares.into_iter().chain(&past), &self.scale, is_same, |object, sums| {
                 last.objects.insert(object, *sums);
             });
             last.changed.clear();
@@ -130,38 +133,102 @@ impl Held {
                 stands_until = f64::min(stands_until, border);
             }
         }
-        self.densities(scale, |segment, density| {
-            let bytes = segment.state.range.size() as f64;
-            let sums = density.sums();
-            all.add(&sums, bytes);
-            own.add(&sums, owned(TargetId(id), space, segment, &density, &mut shares));
-            if stands_until > self.until {
-                stands_until = stands_until.min(stands(segment, self.layer.until, self.until));
+        let mut owning = Owning::default();
+        self.regions(scale, |region| {
+            for (segment, density) in region {
+                all.add(&density.sums(), segment.state.range.size() as f64);
+                if stands_until > self.until {
+                    stands_until = stands_until.min(stands(segment, self.layer.until, self.until));
+                }
             }
+            let given = owning.cut(TargetId(id), (space, scale), region, &mut shares);
+            own.add(&given.sums, 1.0);
         });
         let figures = all.figures(self.observed_s(), scale);
         Found { at: Some(self.until), stands_until, figures, own, shares }
     }
 }
 
-/// Adds what a target says of objects in a segment to `shares`; gives how many bytes of it are its own.
-pub(super) fn owned(
-    target: TargetId,
-    space: &Space,
-    segment: &Segment,
-    density: &Density,
-    shares: &mut Vec<Share>,
-) -> f64 {
-    let (mut own, mut said) = (0, None);
-    space.owners(target, segment.state.range, |range, object| match object {
-        None => own += range.size(),
-        Some((object, start)) => {
-            let said = said.get_or_insert_with(|| Said::of(density));
-            shares.push(Share::new(object, target.0, (start, range.size()), said));
-        }
-    });
-    own as f64
+/// Cuts what a target says of its regions at the borders of objects.
+#[derive(Default)]
+pub(super) struct Owning {
+    portions: Portions,
+    /// Of a region what belongs to objects: which of its segments, which object, from where on and how many bytes.
+    pieces: Vec<(usize, usize, u64, u64)>,
+    given: Vec<(usize, Given)>,
+    parts: Vec<(f64, Density)>,
 }
+
+impl Owning {
+    /// Adds what `target` says of objects in a region to `shares`; gives what is its own.
+    pub fn cut(
+        &mut self,
+        target: TargetId,
+        (space, scale): (&Space, &Scale),
+        region: &[(&Segment, Density)],
+        shares: &mut Vec<Share>,
+    ) -> Given {
+        let Self { portions, pieces, given, parts } = self;
+        pieces.clear();
+        for (at, (segment, density)) in region.iter().enumerate() {
+            let sums = density.sums();
+            let mut add = |owner: Option<usize>, bytes: u64| {
+                portions.add(owner.map_or(OWN, |object| object), &sums, bytes as f64, segment.state.strewn);
+            };
+            space.owners(target, segment.state.range, |range, object| {
+                add(object.map(|(object, _)| object), range.size());
+                pieces.extend(object.map(|(object, start)| (at, object, start, range.size())));
+            });
+        }
+        let is_strewn = portions.is_strewn();
+        given.clear();
+        portions.give(|owner, one| given.push((owner, *one)));
+        let own = given.iter().find(|(owner, _)| *owner == OWN).map_or_else(Given::default, |(_, own)| *own);
+        if let [(_, _)] = given.as_slice() {
+            // Most regions are of one.
+            let mut last: Option<(usize, Arc<Said>)> = None;
+            for &(at, object, start, size) in &*pieces {
+                let Some((_, density)) = region.get(at) else { continue };
+                let said = match last.take() {
+                    Some((of, said)) if of == at => said,
+                    _ => Said::of(density),
+                };
+                shares.push(Share::new(object, target.0, (start, size), &said));
+                last = Some((at, said));
+            }
+            return own;
+        }
+        parts.clear();
+        parts.extend(region.iter().map(|(segment, density)| (segment.state.range.size() as f64, *density)));
+        let mean = is_strewn.then(|| Density::mean(parts, scale));
+        let mut last: HashMap<usize, (usize, Arc<Said>)> = HashMap::new();
+        for &(at, object, start, size) in &*pieces {
+            let Some((_, density)) = region.get(at) else { continue };
+            let of = if is_strewn { 0 } else { at };
+            let said = match last.remove(&object) {
+                Some((same, said)) if same == of => said,
+                _ => {
+                    let found = given.binary_search_by_key(&object, |(owner, _)| *owner);
+                    let portion = found.ok().and_then(|at| given.get(at)).map(|(_, given)| *given);
+                    let portion = portion.unwrap_or_default();
+                    let bytes = portion.sums.mapped.max(1.0);
+                    let mut sums = density.sums();
+                    if is_strewn {
+                        sums = Sums::default();
+                        sums.add(&portion.sums, 1.0 / bytes);
+                    }
+                    Said::of_portion(mean.as_ref().unwrap_or(density), sums, portion.span.per_byte(bytes))
+                }
+            };
+            shares.push(Share::new(object, target.0, (start, size), &said));
+            last.insert(object, (of, said));
+        }
+        own
+    }
+}
+
+/// What belongs to no object.
+const OWN: usize = usize::MAX;
 
 /// Until when the densities of a segment stand that has not changed since `until`; `now` where they move.
 fn stands(segment: &Segment, until: f64, now: f64) -> f64 {

@@ -4,6 +4,7 @@ mod ended;
 mod known;
 mod lives;
 mod naive;
+mod portions;
 mod shown;
 mod together;
 

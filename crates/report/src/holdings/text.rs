@@ -1,6 +1,6 @@
 //! The report on holdings as a table, and as comma-separated values.
 
-use super::{By, Figures, HoldingsReport, MappingHoldings, ProcessHoldings};
+use super::{By, Certainty, Figure, Figures, HoldingsReport, MappingHoldings, ProcessHoldings};
 use crate::NOTHING_FITS;
 use crate::before_end;
 use crate::columns::{self, padded, shortened};
@@ -44,9 +44,10 @@ pub fn write_table(report: &HoldingsReport, width: usize, out: &mut impl Write) 
         writeln!(out, "{NOTHING_FITS}")?;
     }
     let at = format_seconds(report.time_ns.saturating_sub(report.origin_ns));
-    let name = format!("total at {at} s");
+    let total = if report.totals_are_of_more { "total of all" } else { "total" };
+    let name = format!("{total} at {at} s");
     let fits = columns::width(&name) <= table.name;
-    let name = if fits { name } else { "total".to_owned() };
+    let name = if fits { name } else { total.to_owned() };
     table.line(&Line { name, figures: Some(report.totals), ..Line::default() }, out)?;
     if let Some(highest) = &report.highest {
         let at = format_seconds(highest.time_ns.saturating_sub(report.origin_ns));
@@ -94,10 +95,20 @@ fn remarks(report: &HoldingsReport, lines: &[Line]) -> Vec<String> {
                 .to_owned(),
         );
     }
-    if lines.iter().any(|l| !l.place.is_empty() || l.name.starts_with(' '))
-        && lines.iter().any(|l| l.figures.is_some_and(|f| f.resident.is_some()))
-    {
-        remarks.push("resident bytes of a region over several mappings are shared out by size".to_owned());
+    let is = |of: fn(&Certainty) -> bool| {
+        let known = |f: &Figures| {
+            Figure::ALL.iter().any(|figure| f.shown(*figure).is_some() && of(&f.certainty(*figure)))
+        };
+        lines.iter().filter_map(|l| l.figures.as_ref()).chain([&report.totals]).any(known)
+    };
+    let (about, at_most) = (is(|c| *c == Certainty::About), is(|c| matches!(c, Certainty::AtMost(_))));
+    if about || at_most {
+        let words = match (about, at_most) {
+            (true, true) => "~: about, <: no more than:",
+            (true, false) => "~: about:",
+            _ => "<: no more than:",
+        };
+        remarks.push(format!("{words} of a region that covers several mappings only the sum is known"));
     }
     if report.totals.resident_at_least().is_some()
         || lines.iter().any(|l| l.figures.is_some_and(|f| f.resident_at_least().is_some()))
@@ -111,6 +122,13 @@ fn remarks(report: &HoldingsReport, lines: &[Line]) -> Vec<String> {
             ""
         };
         remarks.push(format!("*: ended before, as it stood then; not in the total{but}"));
+    }
+    if report.nr_partial > 0 {
+        let (nr, their) = (report.nr_partial, if report.nr_partial == 1 { "its" } else { "their" });
+        remarks.push(format!(
+            "of {} the list of mappings was not read to its end: what is mapped is at least so much, and {their} other files have no line",
+            counted(nr, "process")
+        ));
     }
     let listed = |target: u64| report.processes.iter().find(|p| p.target == target).map(process_name);
     let named = |target: u64| {
@@ -208,7 +226,7 @@ fn lines(report: &HoldingsReport) -> Vec<Line> {
                 figures: Some(o.figures),
                 ended: false,
                 place: match o.mappers {
-                    0 => "ended".to_owned(),
+                    0 => "unmapped".to_owned(),
                     mappers => counted(mappers, "process"),
                 },
             }));
@@ -325,26 +343,23 @@ impl Table {
         let mut text = padded(&shortened(&line.name, self.name), self.name);
         if let Some(f) = &line.figures {
             let size = |bytes: u64| if self.wide { format_size(bytes) } else { short_size(bytes) };
-            let known =
-                |bytes: Option<u64>, otherwise: &str| bytes.map_or_else(|| otherwise.to_owned(), size);
-            let without = if f.nothing_known() { "?" } else { "-" };
-            let [ws1, ws10, ws60] = f.working_sets().map(|ws| known(ws, without));
-            let [cold10, cold1, cold5] = f.cold().map(|c| known(c, "-"));
-            let cells = [
-                size(f.mapped),
-                match f.resident_at_least() {
-                    Some(told) => format!("{}+", size(told)),
-                    None => known(f.resident, "?"),
-                },
-                ws1,
-                ws10,
-                ws60,
-                known(f.known_hot(), "?"),
-                cold10,
-                cold1,
-                cold5,
-                known(f.unknown, "?"),
-            ];
+            let about = |bytes: u64| if self.wide { format_size(bytes) } else { rough_size(bytes) };
+            let without = |figure| match figure {
+                Figure::WorkingSet(_) if !f.nothing_known() => "-",
+                Figure::Cold(_) => "-",
+                _ => "?",
+            };
+            let cell = |figure| match (f.shown(figure), f.certainty(figure)) {
+                (None, _) => without(figure).to_owned(),
+                (Some(bytes), Certainty::Measured) => size(bytes),
+                (Some(bytes), Certainty::About) => format!("~{}", about(bytes)),
+                (Some(_), Certainty::AtMost(most)) => format!("<{}", about(most)),
+            };
+            let mut cells = vec![size(f.mapped)];
+            cells.extend(Figure::ALL.map(cell));
+            if let Some(told) = f.resident_at_least() {
+                cells[1] = format!("{}+", size(told));
+            }
             for column in &self.columns {
                 text.push_str(&format!("{:>w$}", cells[*column], w = self.width(*column)));
             }
@@ -396,9 +411,52 @@ pub fn short_size(bytes: u64) -> String {
     if value < 9.95 { format!("{value:.1}{}", UNITS[unit]) } else { format!("{value:.0}{}", UNITS[unit]) }
 }
 
+/// The same of a figure with a mark before it, in at most three characters.
+fn rough_size(bytes: u64) -> String {
+    let exact = short_size(bytes);
+    if exact.len() <= 3 || bytes < 1 << 10 {
+        return if bytes < 1 << 10 && bytes > 0 { "1K".to_owned() } else { exact };
+    }
+    let (number, unit) = exact.split_at(exact.len() - 1);
+    match number.split_once('.') {
+        Some((whole, tenths)) => {
+            let up = u64::from(tenths >= "5");
+            format!("{}{unit}", whole.parse::<u64>().unwrap_or(0) + up)
+        }
+        // Of hundreds the next unit has tenths.
+        None => {
+            let tenths = (number.parse::<f64>().unwrap_or(0.0) / 102.4).round().clamp(1.0, 9.0);
+            let next = match unit {
+                "K" => "M",
+                "M" => "G",
+                "G" => "T",
+                _ => "P",
+            };
+            format!(".{tenths}{next}")
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rough_sizes_take_three_characters() {
+        for (bytes, text) in [
+            (0, "0"),
+            (100, "1K"),
+            (4096, "4K"),
+            (64 << 10, "64K"),
+            (9_900, "10K"),
+            (500 << 10, ".5M"),
+            (999 << 10, ".9M"),
+            (579 << 20, ".6G"),
+            (1126 << 20, "1G"),
+        ] {
+            assert_eq!(rough_size(bytes), text);
+        }
+    }
 
     #[test]
     fn short_sizes_take_four_characters() {

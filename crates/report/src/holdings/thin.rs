@@ -73,5 +73,7 @@ fn joined(a: &Part, b: &Part, scale: &Scale) -> Part {
         hz,
         resident: a.resident.zip(b.resident).map(|(a, b)| mean(a, of_a, b, of_b)),
         idle_s: mean(a.idle_s, of_a, b.idle_s, of_b),
+        whole: isotherm_damon::AddrRange::new(a.whole.start.min(b.whole.start), a.whole.end.max(b.whole.end)),
+        strewn: a.strewn || b.strewn,
     }
 }

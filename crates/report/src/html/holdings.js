@@ -66,7 +66,11 @@ class HoldingsView {
   cells(figures) {
     return FIGURES.map(([key]) => {
       const bytes = figures[key];
-      return el('td', { class: key === 'unknown' && bytes > 0 ? 'unknown' : null }, bytes == null ? '?' : formatSize(bytes));
+      // Of a region that covers several mappings only the sum is known.
+      const between = figures.between?.[key];
+      const title = between ? `between ${formatSize(between[0])} and ${formatSize(between[1])}: of a region over several mappings only the sum is known` : null;
+      const text = between ? (bytes == null ? `<${formatSize(between[1])}` : `~${formatSize(bytes)}`) : bytes == null ? '?' : formatSize(bytes);
+      return el('td', { class: key === 'unknown' && bytes > 0 ? 'unknown' : null, title }, text);
     });
   }
 

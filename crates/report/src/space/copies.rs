@@ -91,7 +91,7 @@ impl Space {
 
     /// Hands out what is the targets' own to `own`, in pieces where that is very much; then what there is of each object, in order
     /// and each byte once, with the share of it that is in the working set of a window of `window_s` seconds, as far as intervals
-    /// are known. An object is in use as far as any of those who map it uses it, independently of each other: of one region of one
+    /// are known. An object is in use as far as any of those who map it uses it (the module `shared`): of one region of one
     /// rate, as [`Self::by_object`] makes it, that cannot be told.
     pub fn each_in_use(
         &mut self,
@@ -107,7 +107,10 @@ impl Space {
             out.targets.truncate(1);
         });
         own(out);
-        shares.each(|index, region, share| object(object_id(index), &region, share));
+        shares.each(
+            |index| self.is_same_for_all(index),
+            |index, region, share| object(object_id(index), &region, share),
+        );
         self.shares = shares;
     }
 
@@ -121,9 +124,10 @@ impl Space {
         piece: impl FnMut(&mut Snapshot),
     ) {
         let mut shares = self.gather(snapshot, wanted, (out, most, 1.0), piece);
-        shares.add_up(|object, regions| {
-            out.targets.push(TargetSnapshot::new(object_id(object), regions));
-        });
+        shares.add_up(
+            |object| self.is_same_for_all(object),
+            |object, regions| out.targets.push(TargetSnapshot::new(object_id(object), regions)),
+        );
         self.shares = shares;
     }
 

@@ -17,6 +17,7 @@
 
 mod copies;
 mod cutter;
+mod logs;
 mod shared;
 
 use crate::names::{printable, short_name};
@@ -25,6 +26,7 @@ pub(crate) use copies::WIDE;
 use cutter::Cutter;
 use isotherm_damon::{AddrRange, RegionSnapshot, TargetId};
 use isotherm_record::{Item, Mapping, Mappings, ObjectId};
+pub(crate) use logs::Logs;
 use shared::Shares;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -60,6 +62,8 @@ pub(crate) struct Object {
     path: String,
     /// Last component of the path.
     pub name: String,
+    /// Somebody maps it shared (`MAP_SHARED`).
+    is_shared: bool,
 }
 
 impl Object {
@@ -127,11 +131,18 @@ impl Space {
     }
 
     /// Takes the mappings of a target; gives the addresses, sorted and disjoint, that belong to another object now, or to one
-    /// where they belonged to none, or the other way round.
-    pub fn remap(&mut self, mappings: &Mappings) -> Vec<AddrRange> {
+    /// where they belonged to none, or the other way round; and which of them belonged to which object before, with the offset there.
+    pub fn remap(&mut self, mappings: &Mappings) -> (Vec<AddrRange>, Vec<(AddrRange, usize, u64)>) {
         let before = self.update(mappings);
         let after = self.targets.get(&mappings.target);
-        differences(pieces(before.as_ref()), pieces(after))
+        let moved = differences(pieces(before.as_ref()), pieces(after));
+        let mut left = Vec::new();
+        for range in &moved {
+            for_owners(pieces(before.as_ref()), *range, |part, owner| {
+                left.extend(owner.map(|(object, start)| (part, object, start)));
+            });
+        }
+        (moved, left)
     }
 
     /// Returns how the target's memory was mapped before.
@@ -162,13 +173,21 @@ impl Space {
     }
 
     fn object_index(&mut self, id: ObjectId, mapping: &Mapping) -> usize {
+        let is_shared = mapping.perms.ends_with('s');
         if let Some(&at) = self.index.get(&id) {
+            if let Some(object) = self.objects.get_mut(&at) {
+                object.is_shared |= is_shared;
+                if *object.path != *mapping.name {
+                    object.path = printable(&mapping.name).into_owned();
+                    object.name = short_name(mapping).into_owned();
+                }
+            }
             return at;
         }
         let name = short_name(mapping).into_owned();
         let at = self.next_object;
         self.next_object += 1;
-        self.objects.insert(at, Object { id, path: printable(&mapping.name).into_owned(), name });
+        self.objects.insert(at, Object { id, path: printable(&mapping.name).into_owned(), name, is_shared });
         self.index.insert(id, at);
         at
     }
@@ -206,6 +225,12 @@ impl Space {
         self.objects.get(&index)
     }
 
+    /// Whether all who map the object that has this index are taken to have the same pages of it, and to use the same: as those who run
+    /// one program have of it and of its libraries, which are mapped privately. In what somebody maps shared each may have its own.
+    pub fn is_same_for_all(&self, index: usize) -> bool {
+        self.objects.get(&index).is_some_and(|object| !object.is_shared)
+    }
+
     /// How many of the targets wanted map each object, as far as their mappings are remembered; objects that none maps are left
     /// out.
     pub fn mappers(&self, wanted: impl Fn(TargetId) -> bool) -> HashMap<TargetId, usize> {
@@ -239,25 +264,9 @@ impl Space {
         &self,
         target: TargetId,
         range: AddrRange,
-        mut each: impl FnMut(AddrRange, Option<(usize, u64)>),
+        each: impl FnMut(AddrRange, Option<(usize, u64)>),
     ) {
-        let pieces = pieces(self.targets.get(&target.0));
-        let first = pieces.partition_point(|piece| piece.range.end <= range.start);
-        let mut at = range.start;
-        for piece in pieces.get(first..).unwrap_or_default() {
-            if piece.range.start >= range.end {
-                break;
-            }
-            if at < piece.range.start {
-                each(AddrRange::new(at, piece.range.start), None);
-            }
-            let inside = piece.range.intersection(range);
-            each(inside, piece.within(inside.start));
-            at = inside.end;
-        }
-        if at < range.end {
-            each(AddrRange::new(at, range.end), None);
-        }
+        for_owners(pieces(self.targets.get(&target.0)), range, each);
     }
 
     /// Cuts the regions of a target to what is mapped of them.
@@ -300,6 +309,11 @@ impl Space {
         found.filter(|(bytes, _)| *bytes > 0)
     }
 
+    /// Whether the list of a target's mappings was not read to its end.
+    pub fn is_partial(&self, target: TargetId) -> bool {
+        self.targets.get(&target.0).is_some_and(|layout| layout.partial)
+    }
+
     /// Whether regions of `target` have to be cut.
     pub fn cuts(&self, target: TargetId) -> bool {
         self.targets.get(&target.0).is_some_and(|l| l.partial || !l.pieces.is_empty())
@@ -308,6 +322,26 @@ impl Space {
 
 fn pieces(layout: Option<&Layout>) -> &[Piece] {
     layout.map_or(&[], |layout| &layout.pieces)
+}
+
+/// Cuts a range by whose memory it is: [`Space::owners`].
+fn for_owners(pieces: &[Piece], range: AddrRange, mut each: impl FnMut(AddrRange, Option<(usize, u64)>)) {
+    let first = pieces.partition_point(|piece| piece.range.end <= range.start);
+    let mut at = range.start;
+    for piece in pieces.get(first..).unwrap_or_default() {
+        if piece.range.start >= range.end {
+            break;
+        }
+        if at < piece.range.start {
+            each(AddrRange::new(at, piece.range.start), None);
+        }
+        let inside = piece.range.intersection(range);
+        each(inside, piece.within(inside.start));
+        at = inside.end;
+    }
+    if at < range.end {
+        each(AddrRange::new(at, range.end), None);
+    }
 }
 
 /// The addresses that do not belong to the same bytes of the same object in two lists of pieces.

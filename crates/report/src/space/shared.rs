@@ -14,16 +14,20 @@
 //! sees little: no more of it is seen than leaves the working set of a second at `1 - product(1 - share)` over the shares that are
 //! in theirs, which is no more than their sum. A byte has stood still for as long as the one that moved last.
 //!
-//! A byte can be accessed by those who have it in their page tables, and each may have others: what is *resident* of it is
-//! `1 - product(1 - share)` over the shares that each has, as if who has which were independent, too. That is never less than
-//! the largest share, nor more than their sum or the size. The largest alone would say of memory of which ten processes use a
-//! tenth each that a tenth is in use. Where one of them does not say what is resident, it is not known of the byte.
+//! A byte can be accessed by those who have it in their page tables, and each may have others: what is *resident* of memory that
+//! somebody maps shared is `1 - product(1 - share)` over the shares that each has, as if who has which were independent, too. That is
+//! never less than the largest share, nor more than their sum or the size. The largest alone would say of buffers of which ten
+//! processes use a tenth each that a tenth is in use. Where one of them does not say what is resident, it is not known of the byte.
+//!
+//! Of a file that is mapped privately, as programs and libraries are, those who map it have the same pages, and use the same: sixteen
+//! processes that have the same hundredth of a library have a hundredth of it, not a seventh. So of such shares, of what is resident,
+//! seen or in a working set, it is the largest that counts, not `1 - product(1 - share)` ([`Logs`]).
 
 use super::accessible_of;
+use super::logs::{Logs, Multiset};
 use crate::rate::{BP, share_accessed, share_in_use};
 use crate::units::SECOND_NS;
 use isotherm_damon::{AddrRange, RegionSnapshot};
-use std::collections::BTreeMap;
 
 /// What the targets of a snapshot say about objects, and memory to use again.
 #[derive(Clone, Debug, Default)]
@@ -78,9 +82,10 @@ struct Weight {
 #[derive(Clone, Copy, Debug, Default)]
 struct Accesses {
     known: bool,
-    certain: bool,
-    /// -ln(1 - p); 0 where that is certain.
-    log: i64,
+    /// Of all of its bytes, and of those that are there, which are the same for all: whether they are accessed in each interval, and
+    /// -ln(1 - p), which is 0 where they are.
+    certain: [bool; 2],
+    log: [i64; 2],
     seen_log: i64,
     /// Of who accesses it: whether all of it is seen, and otherwise -ln(1 - share seen).
     shows_all: bool,
@@ -123,13 +128,14 @@ impl Weight {
         let used = used_log(second);
         let p = if max_bp > 0.0 { region.accesses_bp() as f64 / max_bp } else { 0.0 };
         // Of what is not there nothing is accessed.
-        let p = p * resident.unwrap_or(1.0).min(1.0);
+        let p = if resident == Some(0.0) { 0.0 } else { p };
+        let of_all = p * resident.unwrap_or(1.0).min(1.0);
         let counted = region.exposure == RegionSnapshot::COUNTED;
         let shown = if region.accesses_bp() > 0 || region.nr_accesses > 0 { seen } else { 0.0 };
         let accesses = Accesses {
             known: true,
-            certain: p >= 1.0,
-            log: missed(p),
+            certain: [of_all >= 1.0, p >= 1.0],
+            log: [missed(of_all), missed(p)],
             seen_log: (-seen.ln() * ONE) as i64,
             shows_all: shown >= 1.0,
             shown_log: missed(shown),
@@ -181,9 +187,13 @@ impl Shares {
     }
 
     /// Hands out the regions of each object: sorted, disjoint.
-    pub fn add_up(&mut self, mut done: impl FnMut(usize, Vec<RegionSnapshot>)) {
+    pub fn add_up(
+        &mut self,
+        is_same: impl Fn(usize) -> bool,
+        mut done: impl FnMut(usize, Vec<RegionSnapshot>),
+    ) {
         let mut object: Option<(usize, Vec<RegionSnapshot>)> = None;
-        self.each(|of, region, _| match &mut object {
+        self.each(is_same, |of, region, _| match &mut object {
             Some((last, regions)) if *last == of => push(regions, region),
             other => {
                 if let Some((last, regions)) = other.replace((of, vec![region])) {
@@ -197,8 +207,12 @@ impl Shares {
     }
 
     /// Hands out what there is of each object, in order and no byte twice, with the share of it that is in the working set of the
-    /// window: `1 - product(1 - share)` over the shares that are in theirs.
-    pub fn each(&mut self, mut piece: impl FnMut(usize, RegionSnapshot, f64)) {
+    /// window. `is_same`: whether all who map an object have the same pages of it.
+    pub fn each(
+        &mut self,
+        is_same: impl Fn(usize) -> bool,
+        mut piece: impl FnMut(usize, RegionSnapshot, f64),
+    ) {
         let Self { list, weights, edges, scale } = self;
         // Each target's come in order, mostly: a sort that merges what is sorted.
         list.sort_by_key(|s| (s.object, s.start, s.end));
@@ -209,6 +223,7 @@ impl Shares {
                     piece(first.object, region, -(-(met_log as f64) / ONE).exp_m1());
                 }
             };
+            let is_same = is_same(first.object);
             // Most of what is mapped is mapped once, or always the same way: only what overlaps in part is swept.
             let mut rest = shares;
             while let Some((head, tail)) = rest.split_first() {
@@ -224,8 +239,8 @@ impl Shares {
                 let (cluster, next) = rest.split_at(1 + more.count());
                 match cluster {
                     [only] => out(only.region(weights), weights[only.weight].accesses.met_log),
-                    several if alike => together(several, weights, *scale, &mut out),
-                    several => sweep(several, weights, *scale, edges, &mut out),
+                    several if alike => together(several, weights, (*scale, is_same), &mut out),
+                    several => sweep(several, weights, (*scale, is_same), edges, &mut out),
                 }
                 rest = next;
             }
@@ -256,8 +271,13 @@ fn push(out: &mut Vec<RegionSnapshot>, region: RegionSnapshot) {
 }
 
 /// Adds up shares of the same bytes.
-fn together(shares: &[Share], weights: &[Weight], scale: Scale, out: &mut impl FnMut(RegionSnapshot, i64)) {
-    let mut sum = Sum { scale, ..Sum::default() };
+fn together(
+    shares: &[Share],
+    weights: &[Weight],
+    (scale, is_same): (Scale, bool),
+    out: &mut impl FnMut(RegionSnapshot, i64),
+) {
+    let mut sum = Sum::new(scale, is_same);
     let (mut age, mut idle, mut range) = (u32::MAX, u32::MAX, AddrRange::new(0, 0));
     for share in shares {
         let weight = &weights[share.weight];
@@ -266,7 +286,7 @@ fn together(shares: &[Share], weights: &[Weight], scale: Scale, out: &mut impl F
         idle = idle.min(idle_of(weight));
         range = AddrRange::new(share.start, share.end);
     }
-    out(sum.region(range, age, idle), sum.met_log);
+    out(sum.region(range, age, idle), sum.met_log.get());
 }
 
 /// The share that is idle of what somebody maps, in 1/10000, also if that is all. Which pages those are is not told: of several who
@@ -280,7 +300,7 @@ fn idle_of(weight: &Weight) -> u32 {
 fn sweep(
     shares: &[Share],
     weights: &[Weight],
-    scale: Scale,
+    (scale, is_same): (Scale, bool),
     edges: &mut Vec<Edge>,
     out: &mut impl FnMut(RegionSnapshot, i64),
 ) {
@@ -290,13 +310,13 @@ fn sweep(
         edges.push((share.end, false, share.weight));
     }
     edges.sort_by_key(|(at, begins, _)| (*at, *begins));
-    let mut sum = Sum { scale, ..Sum::default() };
+    let mut sum = Sum::new(scale, is_same);
     let (mut ages, mut idle) = (Multiset::default(), Multiset::default());
     let mut from = 0;
     for &(at, begins, weight) in edges.iter() {
         if sum.mappers > 0 && from < at {
             let (age, idle) = (ages.lowest().unwrap_or(0), idle.lowest().unwrap_or(0));
-            out(sum.region(AddrRange::new(from, at), age, idle), sum.met_log);
+            out(sum.region(AddrRange::new(from, at), age, idle), sum.met_log.get());
         }
         from = at;
         let weight = &weights[weight];
@@ -310,6 +330,7 @@ fn sweep(
 #[derive(Debug, Default)]
 struct Sum {
     scale: Scale,
+    is_same: bool,
     mappers: i64,
     /// Of those who know: how many are certain to access in every interval; of the others, the sum of -ln(1 - p) in
     /// fixed point; of the accesses, where no probability is known.
@@ -321,20 +342,34 @@ struct Sum {
     counted: i64,
     exposure: u64,
     /// Of those who know, the sum of -ln(share seen) in the same fixed point.
-    seen_log: i64,
+    seen_log: Logs,
     /// Of those who access it, how many see all of it, and of the others the sum of -ln(1 - share seen).
     show_all: i64,
-    shown_log: i64,
-    used_log: i64,
-    met_log: i64,
+    shown_log: Logs,
+    used_log: Logs,
+    met_log: Logs,
     /// Those who say what is resident, those who have all of it, and of the others the sum of -ln(1 - share) in the same
     /// fixed point.
     told: i64,
     whole: i64,
-    absent_log: i64,
+    absent_log: Logs,
 }
 
 impl Sum {
+    fn new(scale: Scale, is_same: bool) -> Self {
+        let logs = || Logs::new(is_same);
+        Self {
+            scale,
+            is_same,
+            seen_log: logs(),
+            shown_log: logs(),
+            used_log: logs(),
+            met_log: logs(),
+            absent_log: logs(),
+            ..Self::default()
+        }
+    }
+
     /// Who says so maps it too (1), or no longer (-1).
     fn change(&mut self, said: &Weight, by: i64) {
         let Weight { region, resident, accesses, absent_log } = said;
@@ -342,21 +377,22 @@ impl Sum {
         if let Some(share) = resident {
             self.told += by;
             self.whole += by * i64::from(*share >= 1.0);
-            self.absent_log += by * absent_log;
+            self.absent_log.change(*absent_log, by);
         }
         if !accesses.known {
             return;
         }
         self.known += by;
-        self.certain += by * i64::from(accesses.certain);
+        let of = usize::from(self.is_same);
+        self.certain += by * i64::from(accesses.certain[of]);
         self.accessing += by * i64::from(region.nr_accesses > 0);
         self.counted += by * i64::from(region.exposure == RegionSnapshot::COUNTED);
-        self.log += by * accesses.log;
-        self.seen_log += by * accesses.seen_log;
+        self.log += by * accesses.log[of];
+        self.seen_log.change(accesses.seen_log, by);
         self.show_all += by * i64::from(accesses.shows_all);
-        self.shown_log += by * accesses.shown_log;
-        self.used_log += by * accesses.used_log;
-        self.met_log += by * accesses.met_log;
+        self.shown_log.change(accesses.shown_log, by);
+        self.used_log.change(accesses.used_log, by);
+        self.met_log.change(accesses.met_log, by);
         if by > 0 {
             self.exposure += accesses.exposure;
             self.accesses_bp += accesses.bp;
@@ -369,7 +405,7 @@ impl Sum {
     /// Where it has been as it is for `age` aggregations at least, and of all who access it a share of `idle_bp` is idle.
     fn region(&self, range: AddrRange, age: u32, idle_bp: u32) -> RegionSnapshot {
         let max_bp = self.scale.max_bp;
-        let share = if self.whole > 0 { 1.0 } else { -(-(self.absent_log as f64) / ONE).exp_m1() };
+        let share = if self.whole > 0 { 1.0 } else { -(-(self.absent_log.get() as f64) / ONE).exp_m1() };
         // The rate is that of what is there; where one does not say what it has, of all.
         let there = if self.told == self.mappers && share > 0.0 { share } else { 1.0 };
         let bp = if max_bp <= 0.0 {
@@ -377,15 +413,18 @@ impl Sum {
         } else if self.certain > 0 {
             max_bp
         } else {
-            -(-(self.log as f64) / ONE).exp_m1() / there * max_bp
+            let of = if self.is_same { 1.0 } else { there };
+            -(-(self.log as f64) / ONE).exp_m1() / of * max_bp
         };
         // Of an access in an aggregation.
         let accessed = match max_bp > 0.0 {
             true => 1.0 - (1.0 - bp / max_bp).max(0.0).powf(max_bp / BP),
             false => (bp / BP).min(1.0),
         };
-        let idle = if self.known < self.mappers { 0.0 } else { (-(self.seen_log as f64) / ONE).exp() * BP };
-        let shown = if self.show_all > 0 { BP } else { -(-(self.shown_log as f64) / ONE).exp_m1() * BP };
+        let idle =
+            if self.known < self.mappers { 0.0 } else { (-(self.seen_log.get() as f64) / ONE).exp() * BP };
+        let shown =
+            if self.show_all > 0 { BP } else { -(-(self.shown_log.get() as f64) / ONE).exp_m1() * BP };
         let seen = idle + (shown - idle).max(0.0) * accessed;
         let resident = (self.told == self.mappers).then(|| (range.size() as f64 * share).round() as u64);
         let summed = RegionSnapshot {
@@ -425,7 +464,7 @@ impl Sum {
         if second <= 0.0 || summed.accesses_bp() == 0 {
             return (seen, summed.idle_bp);
         }
-        let used = -(-(self.used_log as f64) / ONE).exp_m1() * BP;
+        let used = -(-(self.used_log.get() as f64) / ONE).exp_m1() * BP;
         // As working sets are counted.
         let met = |idle_bp| {
             let with = RegionSnapshot { idle_bp, ..*summed };
@@ -444,29 +483,6 @@ impl Sum {
             if seen * met(middle) <= used * (1.0 + 1e-4) { high = middle } else { low = middle + 1 }
         }
         (seen, low)
-    }
-}
-
-/// Numbers, each as often as it was put in.
-#[derive(Debug, Default)]
-struct Multiset(BTreeMap<u32, usize>);
-
-impl Multiset {
-    /// Puts a number in, or takes it out.
-    fn change(&mut self, value: u32, begins: bool) {
-        if begins {
-            *self.0.entry(value).or_default() += 1;
-        } else if let Some(count) = self.0.get_mut(&value) {
-            *count -= 1;
-            if *count == 0 {
-                self.0.remove(&value);
-            }
-        }
-    }
-
-    /// The lowest number in it.
-    fn lowest(&self) -> Option<u32> {
-        self.0.keys().next().copied()
     }
 }
 

@@ -154,6 +154,19 @@ fn objects_are_what_nobody_can_write_privately() {
 }
 
 #[test]
+fn an_object_is_called_as_it_was_last() {
+    let mut space = Space::default();
+    let mut name = |path: &str| {
+        space.note(&mappings(1, vec![mapping(0, 5, "r--s", path, 8, 0)]));
+        let object = space.object_at(0).unwrap();
+        (object.name.clone(), object.path().to_owned())
+    };
+    assert_eq!(name("/srv/new.tmp"), ("new.tmp".to_owned(), "/srv/new.tmp".to_owned()));
+    assert_eq!(name("/srv/data"), ("data".to_owned(), "/srv/data".to_owned()));
+    assert_eq!(name("/srv/data (deleted)").1, "/srv/data (deleted)");
+}
+
+#[test]
 fn without_all_mappings_a_region_counts_whole() {
     let mut out = Snapshot::default();
     let list = snapshot(0, 1, vec![region(0, 100, 3)]);

@@ -87,6 +87,44 @@ fn memory_without_a_name_goes_with_the_last_who_mapped_it() {
     assert!(paths(&holdings).is_empty());
 }
 
+/// A server that reads a file of 4 MiB for 20 s and unmaps it, as one does that goes from file to file.
+#[test]
+fn what_was_done_in_a_file_counts_in_it_after_it_was_unmapped() {
+    for (path, has_a_line) in [("/srv/part", true), ("/memfd:part (deleted)", false)] {
+        let mut holdings = Holdings::default();
+        let heap = || mapping(BASE + 8 * MIB, BASE + 9 * MIB, "rw-p", "[heap]", 0, 0);
+        let file = mapping(BASE, BASE + 4 * MIB, "r--s", path, 7, 0);
+        holdings.note(&mappings(1, vec![file, heap()]));
+        for i in 0..900 {
+            if i == 200 {
+                holdings.note(&mappings(1, vec![heap()]));
+            }
+            let mut regions = vec![part(0, 2, 20, 2), part(2, 4, 0, 1), part(8, 9, 0, 1)];
+            if i >= 200 {
+                regions.drain(..2);
+            }
+            holdings.snapshot(&snapshot(i, 1, regions));
+            let objects = holdings.objects();
+            let line = objects.iter().find(|object| object.path == path);
+            match i {
+                0..200 => assert_eq!(line.map(|o| o.mappers), Some(1)),
+                // It is told for a minute after it was used last.
+                230 if has_a_line => {
+                    let line = line.unwrap();
+                    assert_eq!((line.mappers, line.figures.resident), (0, Some(3 * MIB)));
+                    assert_eq!((line.figures.ws_1s, line.figures.ws_10s), (0, Some(2 * MIB)));
+                    // Nobody maps it: it is no part of the total.
+                    assert_eq!((holdings.totals().mapped, holdings.totals().ws_10s), (MIB, Some(0)));
+                    assert_eq!(holdings.stock().totals, holdings.totals());
+                }
+                200..230 | 231..790 => assert_eq!(line.is_some(), has_a_line, "{i}"),
+                820.. => assert_eq!(line, None, "{i}"),
+                _ => {}
+            }
+        }
+    }
+}
+
 /// A compiler that was there in the middle.
 #[test]
 fn how_things_stood_when_most_was_in_use_is_told_with_what_has_ended() {

@@ -168,3 +168,35 @@ fn short_lived_processes_are_counted() {
     let unseen = "667 more processes ended before a snapshot of them was taken, within 20 ms of being found: nothing is known of them";
     assert!(text.contains(unseen), "{text}");
 }
+
+/// Of a list that was not read to its end no more is known to be mapped than it says.
+#[test]
+fn what_is_mapped_of_a_list_without_an_end_is_said_to_be_a_part() {
+    let text = |partial: bool, mapping: &str| {
+        let mut analysis =
+            HoldingsAnalysis::new(HoldingsOptions { mapping: mapping.to_owned(), ..Default::default() });
+        let mut list = mappings(1, vec![mapping_of(0, MIB, "/srv/a"), mapping_of(MIB, 2 * MIB, "/srv/b")]);
+        if let Item::Mappings(list) = &mut list {
+            list.partial = partial;
+        }
+        analysis.note(&list);
+        span(0, 1, &[region(0, 2 * MIB, 0)]).iter().for_each(|s| analysis.snapshot(s));
+        let report = analysis.finish();
+        let json = serde_json::to_value(&report).unwrap();
+        assert_eq!(json["processes"][0]["is_partial"].as_bool(), partial.then_some(true));
+        assert_eq!(json["nr_partial"].as_u64(), partial.then_some(1));
+        assert_eq!(json["totals_are_of_more"].as_bool(), (!mapping.is_empty()).then_some(true));
+        table(&report, 100)
+    };
+    let said = "of 1 process the list of mappings was not read to its end";
+    assert!(text(true, "").contains(said) && !text(false, "").contains(said), "{}", text(true, ""));
+    // Nor is the total that of the lines that were asked for.
+    let one = text(false, "srv/a");
+    let total = line(&one, "total of all");
+    assert!(one.contains("  a ") && !one.contains("  b ") && total.contains(&"2.0M"), "{one}");
+    assert!(!text(false, "").contains("of all"));
+}
+
+fn mapping_of(start: u64, end: u64, path: &str) -> isotherm_record::Mapping {
+    mapping(start, end, "r--s", path, 1 + start, 0)
+}

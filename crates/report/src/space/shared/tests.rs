@@ -5,14 +5,22 @@ use crate::synthetic::region;
 use proptest::prelude::*;
 
 fn summed(shares: &[RegionSnapshot]) -> Vec<RegionSnapshot> {
+    summed_as(false, shares)
+}
+
+/// The same where all have the same pages, or each its own.
+fn summed_as(is_same: bool, shares: &[RegionSnapshot]) -> Vec<RegionSnapshot> {
     let mut all = Shares::default();
     all.begin(20, 5_000_000, 1.0);
     shares.iter().for_each(|r| all.add(3, r.range.start, r));
     let mut out = Vec::new();
-    all.add_up(|object, regions| {
-        assert_eq!(object, 3);
-        out = regions;
-    });
+    all.add_up(
+        |_| is_same,
+        |object, regions| {
+            assert_eq!(object, 3);
+            out = regions;
+        },
+    );
     out
 }
 
@@ -101,7 +109,7 @@ fn accesses_add_up_where_their_fine_count_is_too_small() {
     shares.begin(1_000_000, 100, 1.0);
     [500_000, 600_000].iter().for_each(|nr| shares.add(1, 0, &often(*nr)));
     let mut found = Vec::new();
-    shares.add_up(|_, regions| found = regions);
+    shares.add_up(|_| false, |_, regions| found = regions);
     assert!(found[0].nr_accesses.abs_diff(800_000) <= 1 && found[0].nr_accesses_bp == u32::MAX, "{found:?}");
 }
 
@@ -131,6 +139,42 @@ fn who_has_which_bytes_is_independent() {
     assert_eq!(resident(&[has(0), has(300)]), Some(300));
     assert_eq!(resident(&[has(0), has(0)]), Some(0));
     assert_eq!(resident(&[has(500), region(0, 1000, 20)]), None, "one may have any");
+}
+
+/// As a library that sixteen processes map.
+#[test]
+fn of_the_same_pages_many_have_no_more_than_one() {
+    let has = |bytes| RegionSnapshot { resident: Some(bytes), ..region(0, 1000, 20) };
+    let resident = |shares: &[RegionSnapshot]| summed_as(true, shares)[0].resident;
+    assert_eq!(resident(&[has(100); 16]), Some(100));
+    assert_eq!(resident(&[has(100), has(300), has(0)]), Some(300));
+    assert_eq!(resident(&[has(1000), has(10)]), Some(1000));
+    let shifted = RegionSnapshot { resident: Some(50), ..region(500, 1500, 20) };
+    let parts: u64 = summed_as(true, &[has(500), shifted]).iter().filter_map(|r| r.resident).sum();
+    assert_eq!(parts, 250 + 250 + 25);
+    // What is there is accessed by any of them, and never more often than in each interval.
+    let often = RegionSnapshot { resident: Some(10), ..region(0, 1000, 10) };
+    let accesses = summed_as(true, &[often; 16])[0].nr_accesses_bp;
+    assert!((199_000..=200_000).contains(&accesses), "{accesses}");
+    let half = RegionSnapshot { seen_bp: 5000, ..region(0, 1000, 0) };
+    assert_eq!(
+        summed_as(true, &[half, half])[0].seen_bp,
+        5000,
+        "what one could not see the others could not"
+    );
+    // The working set of all is that of the one that uses most.
+    let uses = RegionSnapshot { nr_accesses_bp: 1000, ..region(0, 1000, 0) };
+    let met = |is_same| {
+        let mut all = Shares::default();
+        all.begin(20, 5_000_000, 1.0);
+        [uses; 4].iter().for_each(|r| all.add(3, 0, r));
+        let mut found = 0.0;
+        all.each(|_| is_same, |_, _, share| found = share);
+        found
+    };
+    let one = 1.0 - (1.0_f64 - 0.005).powi(200);
+    assert!((met(true) - one).abs() < 1e-3, "{}", met(true));
+    assert!((met(false) - (1.0 - (1.0 - one).powi(4))).abs() < 1e-3, "{}", met(false));
 }
 
 #[test]
