@@ -17,10 +17,8 @@ Examples:
 
 Columns (K, M and G are KiB, MiB and GiB):
   mapped       mapped and monitored
-  resid.       of that, present in memory; ? where the recording does not say. It is known by region: of one that lies
-               over several mappings each has its share by size, so a mapping that is all there beside one that is not
-               may be far off (the sum is right). Pages read but never written are the kernel's page of zeroes: in the
-               page tables they are resident, and unknown; the Rss of smaps leaves them out
+  resid.       of that, present in memory; ? where the recording does not say. Pages read but never written are the
+               kernel's page of zeroes: in the page tables they are resident, and unknown; the Rss of smaps leaves them out
   working set  accessed at least once (Denning's): within 1 s at the rates of the last aggregation; in the last 10 s and
                60 s as observed; - where less was observed (--json has what there is, and observed_ns)
   hot          accessed in at least 10 % of the sampling intervals, on a mean in which 5 s ago counts a seventh
@@ -28,9 +26,15 @@ Columns (K, M and G are KiB, MiB and GiB):
                nothing was observed for so long
   unkn.        could not be observed: it is in no working set, and it is not cold
 
+Of a region that covers several mappings, or objects, only the sum is known, and each has its share by size. Where that may be off
+by more than a tenth it is marked: ~16M is right within a factor of two, <64K may be anything up to that. Then --json and --csv
+have no figure; shared_out is how many of the bytes mapped lie in such regions, and `between` in JSON has the bounds.
+
 A line stands for all mappings of a file or name in a process, or for a run of anonymous ones; \"unknown mapping\" for
 memory in use that lies outside of all that are known. In the total, and by object,
-a file or shared memory that several processes map counts once, with the accesses of all of them. Memory of its own that
+a file or shared memory that several processes map counts once, with the accesses of all of them. Of a file that is mapped
+privately (programs, libraries) all are taken to have the same pages; of what is mapped shared each may have its own. What a process
+did in a file that nobody maps any more has a line for a minute, `unmapped`. Memory of its own that
 a process got by fork counts in parent and child, also while they share its pages.";
 
 /// What a line is of.
@@ -132,7 +136,7 @@ pub struct SummaryArgs {
     /// As things stood at this time from the recording's start; `last` is its end, as without it
     #[arg(long, value_name = "TIME", default_value = "last", hide_default_value = true, value_parser = parse_moment)]
     pub at: Moment,
-    /// Only mappings with this in their name or path (`heap`, `libc`)
+    /// Only mappings with this in their name or path (`heap`, `libc`); the total is of all for all that
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     pub mapping: String,
     /// Only lines of at least so many resident bytes, `1M` (mapped ones where residence is not known)

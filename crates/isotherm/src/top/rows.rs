@@ -1,7 +1,7 @@
 //! Rows of the lists, and how they are sorted, filtered and scrolled.
 
 use isotherm_damon::{AddrRange, TargetId};
-use isotherm_report::holdings::Figures;
+use isotherm_report::holdings::{Figure, Figures};
 use std::cmp::Ordering;
 
 /// A process in the list.
@@ -111,17 +111,21 @@ impl Cursor {
     }
 }
 
-/// The figure in a column, bytes; `None` where nobody knows it.
-pub fn value(figures: Option<&Figures>, by: Column, window: usize, cold: usize) -> Option<u64> {
-    let figures = figures?;
+/// The figure in a column; `None`: it has another thing.
+pub fn figure(by: Column, window: usize, cold: usize) -> Option<Figure> {
     match by {
         Column::Key | Column::Name => None,
-        Column::Resident => figures.resident,
-        Column::WorkingSet => figures.working_sets()[window],
-        Column::Hot => figures.known_hot(),
-        Column::Cold => figures.cold()[cold],
-        Column::Unknown => figures.unknown,
+        Column::Resident => Some(Figure::Resident),
+        Column::WorkingSet => Some(Figure::WorkingSet(window)),
+        Column::Hot => Some(Figure::Hot),
+        Column::Cold => Some(Figure::Cold(cold)),
+        Column::Unknown => Some(Figure::Unknown),
     }
+}
+
+/// The figure in a column, bytes; `None` where nobody knows it.
+pub fn value(figures: Option<&Figures>, by: Column, window: usize, cold: usize) -> Option<u64> {
+    figures?.shown(figure(by, window, cold)?)
 }
 
 /// Whether any of the texts has `filter` in it, whatever the case.

@@ -1,8 +1,8 @@
 //! Tables of figures: columns by how much room there is, rows, heads to click on.
 
-use super::rows::{Column, Cursor, Sort, value};
+use super::rows::{Column, Cursor, Sort, figure, value};
 use super::style::Look;
-use isotherm_report::holdings::Figures;
+use isotherm_report::holdings::{Certainty, Figures};
 use isotherm_report::units::format_size;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -100,8 +100,14 @@ pub fn figures(
 ) {
     for &(column, x, wide) in layout.columns.iter().filter(|(c, ..)| BY_WORTH.contains(c)) {
         let bytes = value(figures, column, window, cold);
-        // What nobody can know yet is neither nothing nor all.
-        let text = bytes.map_or_else(|| "?".into(), size);
+        let certainty = figures.zip(figure(column, window, cold)).map(|(f, figure)| f.certainty(figure));
+        let text = match (bytes, certainty) {
+            // What nobody can know yet is neither nothing nor all.
+            (None, _) => "?".into(),
+            (Some(bytes), None | Some(Certainty::Measured)) => size(bytes),
+            (Some(bytes), Some(Certainty::About)) => marked('~', bytes),
+            (Some(_), Some(Certainty::AtMost(most))) => marked('<', most),
+        };
         let unknown_here = column == Column::Unknown && bytes != Some(0) || bytes.is_none();
         let style = if unknown_here { style.patch(unknown) } else { style };
         put(buffer, area, x, wide, &text, false, style);
@@ -120,6 +126,17 @@ fn size(bytes: u64) -> String {
             format!("{whole}{}", rest.trim_start_matches(|c: char| c.is_ascii_digit()))
         }
         _ => text,
+    }
+}
+
+/// The same of a share of a region over several mappings, whose last digit is one more than is known.
+fn marked(mark: char, bytes: u64) -> String {
+    let text = size(bytes);
+    match (text.split_once('.'), text.len() < usize::from(SIZE)) {
+        (Some((whole, rest)), false) => {
+            format!("{mark}{whole}{}", rest.trim_start_matches(|c: char| c.is_ascii_digit()))
+        }
+        _ => format!("{mark}{text}"),
     }
 }
 
@@ -196,5 +213,19 @@ mod tests {
         assert_eq!(fit(line, 60, ", "), "WS 1s 64.7M, hot 64.2M, cold 10s 960.1M, unknown 7.4M");
         assert_eq!(fit(line, 3, ", "), "WS 1s 64.7M");
         assert_eq!(fit("", 0, ", "), "");
+    }
+
+    #[test]
+    fn a_size_with_a_mark_fits_its_column() {
+        for (bytes, text) in [
+            (0, "<0"),
+            (64 << 10, "<64.0 KiB"),
+            (999 << 20, "<999 MiB"),
+            (1022 << 20, "<1022 MiB"),
+            (3 << 30, "<3.0 GiB"),
+        ] {
+            assert_eq!(marked('<', bytes), text);
+            assert!(text.len() <= usize::from(SIZE));
+        }
     }
 }
