@@ -94,8 +94,8 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
     ///
     /// # Errors
     /// [`Stopped`] with [`Error::NoTableFrame`], [`Error::NoFolioFrames`], [`Error::TooManyReferences`],
-    /// [`Error::Occupied`] or [`Error::NotCanonical`]; what was copied stays, so that the child can be
-    /// [ended](Self::exit) or the rest copied.
+    /// [`Error::Occupied`], or [`Error::NotCanonical`] if pages of the range are not the parent's own, or not the child's. What
+    /// was copied stays, so that the child can be [ended](Self::exit) or the rest copied.
     pub fn copy_range(
         &self,
         child: &AddressSpace<'m, F, M>,
@@ -110,6 +110,8 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
         if self.id.root == child.id.root {
             return Err(Stopped::at_page(range.first, Error::Occupied));
         }
+        // What the parent has to itself may be others' in the child: the kernel's half, of all processes.
+        child.check(range)?;
         let ForkRule::Copy(sharing) = rule else { return Ok(RssStat::default()) };
         gather.serve(self.machine, self.id).map_err(|why| Stopped::at_page(range.first, why))?;
         let mut preallocated = Preallocated::new(self.machine);

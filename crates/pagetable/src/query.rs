@@ -66,12 +66,14 @@ impl<F: Format, M: Machine> Reader<'_, '_, F, M> {
 }
 
 impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
-    /// What the page of an address is mapped to, under the table's lock; when it returns that may have changed.
+    /// What the page of an address is mapped to, under the table's lock; when it returns that may have changed. In tables that are
+    /// others' ([`with_kernel`](Self::with_kernel), [`with_entries`](Self::with_entries)) it is a [`lookup`](Reader::lookup): their
+    /// locks are not this space's, and tables that the caller made may have none.
     #[must_use]
     pub fn query(&self, at: VirtAddr) -> Mapping {
         let page = at.page();
-        if !F::translates(page, page + 1) {
-            return Mapping::None;
+        if self.check_page(page).is_err() {
+            return self.read().lookup(at);
         }
         match self.step(page, page + 1) {
             Step::Gap(_) => Mapping::None,

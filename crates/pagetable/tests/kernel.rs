@@ -91,6 +91,67 @@ fn of_risc_v() {
     the_kernel_s_half_is_one::<RiscV<Sv57>>();
 }
 
+/// A space without a kernel has the upper half to itself. What it maps there becomes no other process'.
+fn a_fork_writes_into_nobody_else_s_half<F: Format>() {
+    let machine = HostMachine::new(4096);
+    let kernel = KernelHalf::<F, _>::new(&machine, 0).unwrap();
+    let bystander = AddressSpace::with_kernel(&machine, 1, &kernel).unwrap();
+    let child = AddressSpace::with_kernel(&machine, 2, &kernel).unwrap();
+    let parent = AddressSpace::<F, _>::new(&machine, 3).unwrap();
+    let free = machine.free_frames();
+    let [high, _] = upper::<F>();
+    let mut slots = [Slot::default(); 8];
+    for (page, into) in [(high, &child), (16, kernel.space())] {
+        let folio = machine.folio(Order::BASE, FolioKind::Anon).unwrap();
+        parent.map(pages(page, 1), folio.head(), Attributes::anonymous(), Level::Pte).unwrap();
+        for rule in [RULE, ForkRule::Copy(Sharing::Shared), ForkRule::Refault] {
+            let stopped =
+                parent.copy_range(into, pages(page, 1), rule, &mut parent.gather(&mut slots)).unwrap_err();
+            assert_eq!((stopped.why, stopped.done), (Error::NotCanonical, RssStat::default()));
+        }
+        assert_eq!(folio.maps(), 1);
+        for space in [&bystander, &child, kernel.space()] {
+            assert_eq!(space.query(VirtAddr::of_page(page)), Mapping::None);
+        }
+    }
+    parent.exit(&mut slots);
+    assert_eq!(machine.free_frames(), free + 1, "but for the parent's root all is as it was");
+}
+
+#[test]
+fn a_fork_stays_in_the_child_s_own_half() {
+    a_fork_writes_into_nobody_else_s_half::<X86_64>();
+    a_fork_writes_into_nobody_else_s_half::<X86_64La57>();
+    a_fork_writes_into_nobody_else_s_half::<RiscV<Sv39>>();
+}
+
+/// Tables that the caller made need be none that this machine knows: a look goes through them and locks none.
+#[test]
+fn a_look_locks_no_table_of_others() {
+    let machine: &HostMachine = Box::leak(Box::new(HostMachine::new(256)));
+    let owner = AddressSpace::<X86_64, _>::new(machine, 1).unwrap();
+    let owner: &AddressSpace<'_, X86_64, _> = Box::leak(Box::new(owner));
+    let folio = machine.folio(Order::BASE, FolioKind::File).unwrap();
+    owner.map(pages(16, 1), folio.head(), Attributes::file(), Level::Pte).unwrap();
+    // SAFETY: the root of a space that is never dropped.
+    let entry = unsafe { machine.table(owner.id().root).as_ref() }.entries()[0].load();
+    // SAFETY: an entry of such a root, and what it refers to stays.
+    let guest = unsafe { AddressSpace::<X86_64, _>::with_entries(machine, 2, 0, &[entry]) }.unwrap();
+    // The owner's lock is held as long as this is.
+    let mut mapper = owner.mapper();
+    mapper.map(pages(17, 1), folio.head(), Attributes::file()).unwrap();
+    let (answer, answered) = std::sync::mpsc::channel();
+    let looks = std::thread::spawn(move || {
+        let _ = answer.send([16, 17, 18].map(|page| guest.query(VirtAddr::of_page(page))));
+        drop(guest);
+    });
+    let found = answered.recv_timeout(std::time::Duration::from_secs(60)).expect("nobody is waited for");
+    assert!(matches!(found[0], Mapping::Page { frame, .. } if frame == folio.head()));
+    assert_eq!((found[0] == found[1], found[2]), (true, Mapping::None));
+    looks.join().unwrap();
+    drop(mapper);
+}
+
 #[test]
 fn a_leaf_is_never_as_large_as_what_processes_share() {
     let machine = HostMachine::new(4096);
