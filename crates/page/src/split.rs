@@ -75,11 +75,13 @@ impl<'m, P: Pages + ?Sized> Splitting<'m, P> {
     /// `pages` pages from `frame` on, all of one piece, are mapped by one entry or run of entries.
     ///
     /// # Panics
-    /// If these are more than there are mappings.
+    /// If these are more than there are mappings, or the frame is none of the folio's: its counts are another's.
     pub fn mapped(&mut self, frame: Frame, pages: u32) {
         assert!(pages <= self.maps, "{} is mapped more often than it is", self.whole);
+        let offset = frame.0.wrapping_sub(self.whole.frame.0);
+        assert!(offset < self.whole.order.frames(), "{frame} is no frame of {}", self.whole);
         self.maps -= pages;
-        let offset = frame.0.wrapping_sub(self.whole.frame.0) & !(self.order.frames() - 1);
+        let offset = offset & !(self.order.frames() - 1);
         if let Some(meta) = self.meta(offset) {
             // Relaxed: nobody else changes it, and who looks finds that it is no count.
             let counts = meta.counts.load(Ordering::Relaxed);

@@ -99,6 +99,36 @@ fn whoever_else_refers_to_the_folio_keeps_it_whole() {
     });
 }
 
+/// Whoever names the mappings may be wrong; the counts of another folio are not changed for that.
+#[test]
+fn mappings_of_another_folio_are_refused() {
+    with_machine(|machine| {
+        let block = Block::new(Frame(FIRST + 8), order(2));
+        // SAFETY: the test uses each block once.
+        let other = unsafe { Folio::new(machine, OwnedBlock::new(block), FolioKind::Anon) }.unwrap();
+        let folio = machine.folio(2, FolioKind::Anon);
+        // SAFETY: a reference is held, and the test ends before the mappings would.
+        unsafe { folio.add_mapped(4) }.unwrap();
+        // SAFETY: there are so many, and nobody changes them.
+        let mut splitting = unsafe { folio.begin_split(Order::BASE, 4) }.unwrap();
+        for frame in [FIRST - 1, FIRST + 4, FIRST + 9] {
+            let named = std::panic::AssertUnwindSafe(|| splitting.mapped(Frame(frame), 1));
+            assert!(std::panic::catch_unwind(named).is_err(), "{frame}");
+        }
+        assert_eq!((other.refs(), other.maps()), (1, 0));
+        // And those that are named count.
+        (0..4).for_each(|n| splitting.mapped(Frame(FIRST + n), 1));
+        let pieces: Vec<_> = splitting.finish().collect();
+        for piece in &pieces {
+            assert_eq!((piece.refs(), piece.maps()), (2, 1));
+            // SAFETY: it was added above.
+            unsafe { piece.view().sub_mapped(machine, 1) };
+        }
+        drop((pieces, other));
+        assert_eq!(machine.freed().len(), 5);
+    });
+}
+
 #[test]
 fn a_reverse_map_that_does_not_fit_for_all_is_set_for_none() {
     with_machine(|machine| {
