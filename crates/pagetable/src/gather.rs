@@ -106,8 +106,10 @@ impl<'g, M: Machine> Gather<'g, M> {
         }
         if self.space.is_none_or(|served| served.root != space.root) {
             self.flush();
-            self.space = Some(space);
         }
+        // Also if the root is the same: what the caller made the gather with may be wrong, and the space before may have ended,
+        // and its root be this one's. What it left here is in no TLB since then.
+        self.space = Some(space);
         Ok(())
     }
 

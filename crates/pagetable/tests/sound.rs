@@ -4,6 +4,8 @@
 
 mod common;
 
+use std::sync::{Arc, Mutex};
+
 use common::{Busy, Meanwhile, at, pages, prepare, take};
 use isotherm_page::PageError;
 use isotherm_pagetable::host::HostMachine;
@@ -54,6 +56,84 @@ fn what_is_gathered_goes_back_to_its_own_machine() {
     drop((foreign, child));
     assert_eq!((one.free_frames(), other.free_frames()), free);
     assert_eq!(FolioView::of(&other, frame).unwrap().refs(), 4);
+}
+
+/// Which spaces were invalidated, by their contexts.
+#[derive(Default)]
+struct Invalidated(Mutex<Vec<u16>>);
+
+impl Invalidated {
+    fn of(machine: &HostMachine) -> Arc<Invalidated> {
+        let tlb = Arc::<Invalidated>::default();
+        assert!(machine.set_tlb(tlb.clone()));
+        tlb
+    }
+
+    fn note(&self, space: SpaceId) {
+        self.0.lock().unwrap().push(space.context);
+    }
+
+    fn take(&self) -> Vec<u16> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+// SAFETY: it is beside a machine that has no TLB.
+unsafe impl Tlb for Invalidated {
+    type Context = u16;
+
+    fn invalidate_page(&self, space: SpaceId, _: u64) {
+        self.note(space);
+    }
+    fn invalidate_range(&self, space: SpaceId, _: Flush) {
+        self.note(space);
+    }
+    fn invalidate_space(&self, space: SpaceId) {
+        self.note(space);
+    }
+    fn sync(&self) {}
+}
+
+/// Translations are dropped of the space whose pages go, whatever the gather was made for: else who holds one uses freed memory.
+#[test]
+fn a_gather_flushes_the_space_that_it_serves() {
+    let machine = HostMachine::new(64);
+    let tlb = Invalidated::of(&machine);
+    let mut slots = [Slot::default(); 8];
+    let space = Space::new(&machine, 7).unwrap();
+    mapped(&space, 16, 2);
+    let wrong = SpaceId { context: 9, ..space.id() };
+    space.zap(pages(16, 4), &mut Gather::new(&machine, wrong, &mut slots)).unwrap();
+    assert_eq!(tlb.take(), [7]);
+}
+
+/// A gather may outlive a space that it served, whose root becomes that of the next.
+#[test]
+fn a_gather_knows_spaces_apart_that_had_the_same_root() {
+    let machine = HostMachine::new(64);
+    let tlb = Invalidated::of(&machine);
+    let mut slots = [Slot::default(); 8];
+    let mut gather = Gather::of_any(&machine, &mut slots);
+    let folio = machine.folio(Order::BASE, FolioKind::Anon).unwrap();
+    let zap = |space: &Space<'_>, gather: &mut Gather<'_, _>| {
+        space.map(pages(16, 1), folio.head(), Attributes::anonymous(), Level::Pte).unwrap();
+        space.zap(pages(16, 1), gather).unwrap();
+    };
+    let first = Space::new(&machine, 1).unwrap();
+    let root = first.id().root;
+    zap(&first, &mut gather);
+    // There are no frames for tables but those of the first, which are retired when it ends.
+    let _rest: Vec<_> = std::iter::from_fn(|| machine.take(Order::BASE)).collect();
+    drop(first);
+    assert_eq!((tlb.take(), folio.maps()), (vec![1], 1), "it is in no TLB, and its page waits");
+    let mut others: Vec<_> = (0..4).map(|_| Space::new(&machine, 2).unwrap()).collect();
+    let second =
+        others.iter().position(|space| space.id().root == root).map(|n| others.swap_remove(n)).unwrap();
+    drop(others);
+    tlb.take();
+    zap(&second, &mut gather);
+    gather.flush();
+    assert_eq!((tlb.take(), folio.maps()), (vec![2], 0));
 }
 
 #[test]
