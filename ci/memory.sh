@@ -41,7 +41,8 @@ random() {
 	must cargo run --locked --quiet --release -p isotherm-pagetable --features host --example random -- --operations 400000
 }
 
-# ThreadSanitizer sees what Miri is too slow for: thousands of rounds of threads on the same tables and trees.
+# ThreadSanitizer sees what Miri is too slow for: thousands of rounds of threads on the same pages, zones, tables and trees. The
+# balloon has no threads: what it shares with a device it shares with no other CPU.
 tsan() {
 	heading "ThreadSanitizer"
 	local host=x86_64-unknown-linux-gnu
@@ -53,8 +54,8 @@ tsan() {
 	nightly rust-src || return
 	# It knows no fences, so what needs them is left to loom: crossbeam's epochs are nothing but.
 	RUSTFLAGS=-Zsanitizer=thread CARGO_TARGET_DIR=$target/tsan \
-		must cargo +nightly test --locked -Zbuild-std --target "$host" -p isotherm-rcu -p isotherm-maple -p isotherm-mm \
-		-p isotherm-pagetable --test threads --test small -- --skip epochs
+		must cargo +nightly test --locked -Zbuild-std --target "$host" -p isotherm-page -p isotherm-frames -p isotherm-rcu \
+		-p isotherm-maple -p isotherm-mm -p isotherm-pagetable --test threads --test small --test stress -- --skip epochs
 }
 
 # interpret NAME FLAGS CARGO-TEST-ARGUMENT...: tests under Miri.
@@ -97,9 +98,14 @@ tree_borrows=-Zmiri-tree-borrows
 # thousand times, and compare with a naive twin at each. So do the allocator's model tests.
 # The balloon's guest memory is never freed by the tests, and virtio-drivers makes pointers of addresses.
 models_of() {
-	interpret "pages ${1:-Stacked Borrows}" "$1" -p isotherm-page --lib --test handles --test split
+	interpret "pages ${1:-Stacked Borrows}" "$1" -p isotherm-page --lib --test handles --test split --test threads
 	interpret "RCU ${1:-Stacked Borrows}" "$1" -p isotherm-rcu --tests -- --skip callbacks_wait --skip epochs
 	interpret "range tree ${1:-Stacked Borrows}" "$1" -p isotherm-maple --test small
+}
+
+frames_of() {
+	interpret "frames ${1:-Stacked Borrows}" "$1" -p isotherm-frames --lib --test zone --test stress
+	interpret "balloon ${1:-Stacked Borrows}" "$1 -Zmiri-ignore-leaks -Zmiri-permissive-provenance" -p isotherm-balloon --lib --tests
 }
 
 models() {
@@ -107,6 +113,7 @@ models() {
 	nightly miri rust-src || return
 	local -x PROPTEST_CASES=2
 	models_of "$tree_borrows"
+	frames_of "$tree_borrows"
 }
 
 miri() {
@@ -121,8 +128,7 @@ frames() {
 	heading "Miri"
 	nightly miri rust-src || return
 	local -x PROPTEST_CASES=2
-	interpret "frames" "" -p isotherm-frames --lib --test zone --test stress
-	interpret "balloon" "-Zmiri-ignore-leaks -Zmiri-permissive-provenance" -p isotherm-balloon --lib --tests
+	frames_of ''
 }
 
 tables() {
