@@ -11,11 +11,11 @@ use std::rc::Rc;
 use common::{Pool, Recorder, memory, on_wait, options};
 use isotherm_balloon::device::Device;
 use isotherm_balloon::loopback::{LoopbackHal, Machine, Presentation};
-use isotherm_balloon::{Balloon, DirectMap, Error, Features, Options, Stat, Stats};
-use isotherm_frames::{Block, Order, ReportSink};
+use isotherm_balloon::{Balloon, DirectMap, Error, Features, Options, Role, Stat, Stats, ZoneSource};
+use isotherm_frames::{Block, Config, Order, ReportSink, ReportingConfig, Zone, metadata_size};
 use proptest::prelude::*;
-use virtio_drivers::PhysAddr;
 use virtio_drivers::transport::{DeviceStatus, DeviceType, InterruptStatus, Transport};
+use virtio_drivers::{BufferDirection, Hal, PhysAddr};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -65,6 +65,8 @@ struct State {
     command: u32,
     /// Answers nothing for so many looks.
     silent: u32,
+    /// Answers nothing.
+    mute: bool,
     /// Ignores that it is reset.
     deaf: bool,
 }
@@ -73,7 +75,7 @@ impl State {
     /// Answers on a queue, truthfully or not.
     fn answer(&mut self, index: usize) {
         let rings = &mut self.queues[index];
-        if !rings.ready {
+        if !rings.ready || self.mute {
             return;
         }
         let (memory, dice) = (&self.memory, &self.dice);
@@ -234,6 +236,7 @@ fn liar(dice: &Dice) -> (Machine<Recorder>, Rc<RefCell<State>>) {
         target: 0,
         command: 0,
         silent: 0,
+        mute: false,
         deaf: false,
     };
     (machine, Rc::new(RefCell::new(state)))
@@ -354,6 +357,77 @@ fn a_reset_that_is_not_acknowledged_is_an_error() {
     state.borrow_mut().deaf = true;
     let made: Result<Driver, Error> = new();
     assert_eq!(made.err(), Some(Error::NotReset));
+    on_wait(|_| false);
+}
+
+/// A zone hands out nothing that a device which was not reset may still take; nor is the memory of its queues anything else
+/// then.
+#[test]
+fn what_a_device_has_that_is_not_reset_is_nobody_s() {
+    let dice = Dice(Rc::new(RefCell::new(vec![64; 100_000].into_iter())));
+    let (machine, state) = liar(&dice);
+    let reporting =
+        ReportingConfig { order: Order::new(3).unwrap(), threshold: 1, delay: 0, ..ReportingConfig::DEFAULT };
+    let (config, ram) = (Config::new(1).with_reporting(reporting), [machine.frames()]);
+    let mut metadata = Box::new_uninit_slice(metadata_size(&ram, &config));
+    // SAFETY: nobody else hands out the frames.
+    let zone = unsafe { Zone::new(&config, &ram, &mut metadata) }.unwrap();
+    let answering = Rc::clone(&state);
+    on_wait(move |looks| {
+        answering.borrow_mut().answer_all();
+        looks < 10
+    });
+    // SAFETY: the driver gets blocks of the zone only.
+    let new = || unsafe { Balloon::new(Liar(Rc::clone(&state)), machine.direct_map(), options()) };
+    let mut driver: Driver = new().unwrap();
+    state.borrow_mut().command = 5;
+    driver.poll().unwrap();
+    let mut round = driver.hint().unwrap().expect("hints are asked for");
+    // It answers no more, and hears of no reset.
+    let silence = |state: &RefCell<State>| {
+        let mut state = state.borrow_mut();
+        (state.mute, state.deaf) = (true, true);
+    };
+    silence(&state);
+    assert_eq!(zone.report(0, &mut round), Err(Error::NotReset));
+    let kept = |zone: &Zone<'_>| zone.stats().allocated() / 8;
+    assert_eq!((kept(&zone), zone.stats().reporting), (16, 0));
+    // What is not passed on is not kept.
+    assert_eq!(zone.report(1, &mut round), Err(Error::NotReset));
+    drop(round);
+    assert_eq!(zone.report(2, &mut driver), Err(Error::NotReset));
+    assert_eq!(kept(&zone), 16);
+    let queues: Vec<u64> = state.borrow().queues.iter().flat_map(|rings| [rings.avail, rings.used]).collect();
+    drop(driver);
+    let free =
+        std::iter::from_fn(|| Some(LoopbackHal::dma_alloc(1, BufferDirection::Both).0).filter(|&at| at != 0));
+    let free: Vec<PhysAddr> = free.collect();
+    assert!(queues.iter().all(|&at| at > 0 && !free.iter().any(|&page| (page..page + 4096).contains(&at))));
+
+    // A report is as a hint. There is one machine at a time.
+    drop(machine);
+    let (machine, state) = liar(&dice);
+    let answering = Rc::clone(&state);
+    on_wait(move |looks| {
+        answering.borrow_mut().answer_all();
+        looks < 10
+    });
+    // SAFETY: as above.
+    let driver = unsafe { Balloon::new(Liar(Rc::clone(&state)), machine.direct_map(), options()) };
+    let mut driver: Driver = driver.unwrap();
+    silence(&state);
+    assert_eq!(zone.report(3, &mut driver), Err(Error::NotReset));
+    assert_eq!(zone.report(4, &mut driver), Err(Error::NotReset));
+    assert_eq!(kept(&zone), 32);
+    // One that is reset keeps nothing.
+    state.borrow_mut().deaf = false;
+    assert!(driver.shutdown(&mut ZoneSource::new(&zone, 0)).is_ok());
+    // SAFETY: as above.
+    let driver = unsafe { Balloon::new(Liar(Rc::clone(&state)), machine.direct_map(), options()) };
+    let mut driver: Driver = driver.unwrap();
+    state.borrow_mut().mute = true;
+    assert_eq!(zone.report(5, &mut driver), Err(Error::Unresponsive(Role::Reporting)));
+    assert_eq!(kept(&zone), 32);
     on_wait(|_| false);
 }
 

@@ -40,7 +40,15 @@ pub struct Batch<'z> {
     zone: &'z (dyn GiveBack + Sync),
     blocks: [Block; MAX_BATCH],
     len: usize,
-    reported: bool,
+    outcome: Outcome,
+}
+
+/// What became of a report.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Reported,
+    NotReported,
+    Kept,
 }
 
 impl Batch<'_> {
@@ -53,16 +61,25 @@ impl Batch<'_> {
     /// Gives the blocks back: the host has acknowledged that they hold nothing. None is reported again before it has been
     /// allocated.
     pub fn reported(mut self) {
-        self.reported = true;
+        self.outcome = Outcome::Reported;
     }
 
     /// Gives the blocks back as they were. Nothing is reported for the length of the delay.
     pub fn not_reported(self) {}
+
+    /// Does not give the blocks back: the host may still take what they hold, and will not say when
+    /// ([`ReportSink::keeps`]). From now on they count as allocated, and nobody has them.
+    pub fn kept(mut self) {
+        self.outcome = Outcome::Kept;
+    }
 }
 
 impl Drop for Batch<'_> {
     fn drop(&mut self) {
-        self.zone.give_back(self.blocks(), self.reported);
+        match self.outcome {
+            Outcome::Kept => self.zone.keep_away(self.blocks().len()),
+            outcome => self.zone.give_back(self.blocks(), outcome == Outcome::Reported),
+        }
     }
 }
 
@@ -75,6 +92,7 @@ impl fmt::Debug for Batch<'_> {
 /// What a batch knows of its zone; keeps the zone's own lifetime out of the batch's type.
 trait GiveBack {
     fn give_back(&self, blocks: &[Block], reported: bool);
+    fn keep_away(&self, blocks: usize);
 }
 
 impl GiveBack for Zone<'_> {
@@ -86,6 +104,11 @@ impl GiveBack for Zone<'_> {
             }
         }
         core.schedule.returned(blocks.len(), reported);
+    }
+
+    fn keep_away(&self, blocks: usize) {
+        // Nothing is reported for the length of the delay, as after any failure.
+        self.core().schedule.returned(blocks, false);
     }
 }
 
@@ -138,18 +161,24 @@ impl Zone<'_> {
         }
         core.schedule.taken(len);
         drop(core);
-        Report::Batch(Batch { zone: self, blocks, len, reported: false })
+        Report::Batch(Batch { zone: self, blocks, len, outcome: Outcome::NotReported })
     }
 
     /// Reports one batch to `sink`, if one is due ([`Zone::take_batch`] says when), and returns when the host has
     /// acknowledged. Meanwhile others allocate and free as ever.
     ///
     /// # Errors
-    /// The sink's. The blocks were given back, and are tried again after the delay.
+    /// The sink's. The blocks were given back, and are tried again after the delay; those that the host
+    /// [keeps](ReportSink::keeps) are handed out no more.
     pub fn report<S: ReportSink + ?Sized>(&self, now: u64, sink: &mut S) -> Result<Progress, S::Error> {
         match self.take_batch(now) {
             Report::Batch(batch) => {
-                sink.report(batch.blocks())?;
+                if let Err(error) = sink.report(batch.blocks()) {
+                    if sink.keeps(&error) {
+                        batch.kept();
+                    }
+                    return Err(error);
+                }
                 let blocks = batch.blocks().len();
                 batch.reported();
                 Ok(Progress::Reported(blocks))

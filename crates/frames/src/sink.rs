@@ -17,8 +17,17 @@ pub trait ReportSink {
     /// lost: they read as zeros, or as what the host and the guest agreed on (`VIRTIO_BALLOON_F_PAGE_POISON`).
     ///
     /// # Errors
-    /// The host did not take the report. The blocks go back as not reported, and will be tried again.
+    /// The host did not take the report. The blocks go back as not reported, and will be tried again, unless the host
+    /// [keeps](Self::keeps) them.
     fn report(&mut self, blocks: &[Block]) -> Result<(), Self::Error>;
+
+    /// Whether the host may still take what the blocks of the report hold that failed last, with this error: a device, say, that
+    /// does not answer and does not acknowledge its reset either. Then whoever was given them could lose what he writes there, so
+    /// they are handed out no more. By default the host has nothing of a report that failed.
+    fn keeps(&self, error: &Self::Error) -> bool {
+        let _ = error;
+        false
+    }
 }
 
 impl<S: ReportSink + ?Sized> ReportSink for &mut S {
@@ -26,5 +35,9 @@ impl<S: ReportSink + ?Sized> ReportSink for &mut S {
 
     fn report(&mut self, blocks: &[Block]) -> Result<(), Self::Error> {
         (**self).report(blocks)
+    }
+
+    fn keeps(&self, error: &Self::Error) -> bool {
+        (**self).keeps(error)
     }
 }

@@ -29,7 +29,7 @@ impl Stats {
         self.suitable(Order::BASE)
     }
 
-    /// Frames allocated.
+    /// Frames allocated, or [kept](crate::Batch::kept) by the host.
     #[must_use]
     pub fn allocated(&self) -> u64 {
         self.frames.saturating_sub(self.free_frames() + self.cached + self.reporting)

@@ -382,6 +382,42 @@ fn what_the_host_did_not_take_is_tried_again_later() {
     });
 }
 
+/// A device that does not answer, and may take memory at any time.
+struct Deaf;
+
+impl ReportSink for Deaf {
+    type Error = &'static str;
+
+    fn report(&mut self, _: &[Block]) -> Result<(), Self::Error> {
+        Err("no answer")
+    }
+
+    fn keeps(&self, error: &Self::Error) -> bool {
+        *error == "no answer"
+    }
+}
+
+#[test]
+fn what_the_host_may_still_take_is_handed_out_no_more() {
+    with_zone(Config::new(1).with_reporting(reporting(9)), &[FrameRange::new(0, 20 * 512)], |zone| {
+        assert_eq!(zone.report(0, &mut Deaf), Ok(Progress::Later(100)));
+        assert_eq!(zone.report(100, &mut Deaf), Err("no answer"));
+        let stats = zone.stats();
+        assert_eq!((stats.reporting, stats.allocated(), zone.waiting()), (0, 16 * 512, 4));
+        // Nothing of it is waited for: what fails fails.
+        let all: Vec<_> = std::iter::from_fn(|| zone.get(0, order(9), MOVABLE).ok()).collect();
+        assert_eq!(all.len(), 4);
+        assert!(matches!(zone.get(0, order(0), MOVABLE), Err(GetError::OutOfMemory { .. })));
+        // The rest is reported to whoever answers, and a batch by itself can be kept as well.
+        all.into_iter().for_each(|block| zone.put(0, block).unwrap());
+        zone.drain_all();
+        assert_eq!(zone.report(300, &mut &mut Host { broken: false, reported: 0 }), Ok(Progress::Later(400)));
+        let Report::Batch(batch) = zone.take_batch(400) else { panic!("a report is due") };
+        batch.kept();
+        assert_eq!((zone.stats().reporting, zone.free_frames()), (0, 0));
+    });
+}
+
 #[test]
 fn without_reporting_nothing_is_ever_due() {
     with_zone(Config::new(1), &[FrameRange::new(0, 2048)], |zone| {

@@ -72,7 +72,7 @@ pub enum Error {
     #[error("the device returned a buffer on the {0:?} queue that it did not have; it has been reset")]
     Misbehaved(Role),
     /// The device does not acknowledge its reset. It is used no more, but what it was given it may still use: blocks that were with
-    /// it are not to be relied on.
+    /// it are nobody's, until [`Balloon::shutdown`](super::Balloon::shutdown) finds it reset after all.
     #[error("the device does not acknowledge its reset")]
     NotReset,
     /// The device did not answer within the patience of `Options::relax`. It has been reset and is used no more.

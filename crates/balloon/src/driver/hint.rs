@@ -81,7 +81,9 @@ impl<H: Hal, T: Transport, M: FrameMemory> Balloon<H, T, M> {
         }
         hints.notify(&mut self.transport);
         let returned = wait(Role::FreePage, self.relax, || take_hints(hints, &mut away));
-        self.check(returned).and(added)
+        let returned = self.check(returned);
+        self.kept = returned == Err(Error::NotReset);
+        returned.and(added)
     }
 }
 
@@ -141,8 +143,9 @@ impl<H: Hal, T: Transport, M: FrameMemory> ReportSink for HintRound<'_, H, T, M>
     ///
     /// # Errors
     /// [`Error::HintingStopped`] if the host changed its mind: the sweep should end, and the round be finished. Otherwise
-    /// as [`Balloon::submit_report`]. The blocks are back in each case.
+    /// as [`Balloon::submit_report`]. The blocks are back, unless the device [keeps](Self::keeps) them.
     fn report(&mut self, blocks: &[Block]) -> Result<(), Error> {
+        self.balloon.kept = false;
         self.balloon.alive()?;
         // While a round is under way QEMU shows no id at all, so only an announced change is a change.
         let interrupt = self.balloon.transport.ack_interrupt();
@@ -155,6 +158,11 @@ impl<H: Hal, T: Transport, M: FrameMemory> ReportSink for HintRound<'_, H, T, M>
             return Err(Error::HintingStopped);
         }
         self.balloon.send_hints(blocks)
+    }
+
+    /// As the [balloon](Balloon)'s.
+    fn keeps(&self, _: &Error) -> bool {
+        self.balloon.kept
     }
 }
 

@@ -14,7 +14,9 @@
 //!   device acknowledged its deflation, whether or not `MUST_TELL_HOST` was negotiated.
 //! - A reported or hinted block is the device's from the call that submits it until the call that says it is back. Where
 //!   such a call fails, the block is back as well: either it was never passed on, or the device has been reset, after
-//!   which it must not touch memory of the guest any more (virtio 1.3, 2.4.2).
+//!   which it must not touch memory of the guest any more (virtio 1.3, 2.4.2). A device that does not acknowledge its reset
+//!   ([`Error::NotReset`]) may go on, so what it had stays with it, the memory of the queues too: a zone hands such blocks out
+//!   no more ([`ReportSink::keeps`](isotherm_frames::ReportSink::keeps)).
 //! - A device that returns what it does not have, or does not answer, is reset and given up ([`Error::is_fatal`]).
 //!   [`Balloon::shutdown`] then returns every frame of the balloon. By what it answers a device cannot make the driver
 //!   lose a frame, hand out a frame twice or panic. (What it could do by writing to the guest's memory is another matter,
@@ -36,6 +38,7 @@ mod statistics;
 mod zone;
 
 use core::fmt;
+use core::mem::{ManuallyDrop, forget};
 
 use virtio_drivers::Hal;
 use virtio_drivers::transport::{DeviceStatus, DeviceType, InterruptStatus, Transport};
@@ -122,12 +125,13 @@ pub struct Balloon<H: Hal, T: Transport, M: FrameMemory> {
     features: Features,
     poison: Option<u32>,
     relax: fn(u64) -> bool,
-    inflation: Inflation<H>,
+    /// Dropped, as all that the device reaches, only if it was reset.
+    inflation: ManuallyDrop<Inflation<H>>,
     statistics: Option<Statistics<H>>,
     hints: Option<Queue<H, BATCH>>,
     reports: Option<Queue<H, BATCH>>,
     in_flight: Option<InFlight>,
-    requests: RequestPage<H>,
+    requests: ManuallyDrop<RequestPage<H>>,
     /// `num_pages` as last read.
     target: u32,
     command: CommandId,
@@ -135,6 +139,8 @@ pub struct Balloon<H: Hal, T: Transport, M: FrameMemory> {
     hinted: CommandId,
     /// Why the device was given up.
     failed: Option<Error>,
+    /// Whether it still has the blocks of the last report or hint.
+    kept: bool,
 }
 
 impl<H: Hal, T: Transport, M: FrameMemory> Balloon<H, T, M> {
@@ -168,16 +174,17 @@ impl<H: Hal, T: Transport, M: FrameMemory> Balloon<H, T, M> {
             features,
             poison: options.poison,
             relax: options.relax,
-            inflation,
+            inflation: ManuallyDrop::new(inflation),
             statistics,
             hints,
             reports,
             in_flight: None,
-            requests,
+            requests: ManuallyDrop::new(requests),
             target: 0,
             command: CommandId::STOP,
             hinted: CommandId::STOP,
             failed: None,
+            kept: false,
         };
         if balloon.features.contains(Features::PAGE_POISON) {
             balloon.write_config(config::POISON_VAL, options.poison.unwrap_or(0))?;
@@ -322,10 +329,18 @@ impl<H: Hal, T: Transport, M: FrameMemory> Balloon<H, T, M> {
 
 impl<H: Hal, T: Transport, M: FrameMemory> Drop for Balloon<H, T, M> {
     /// Resets the device, whose queues are about to go. Frames in the balloon stay away for good: to have them back, call
-    /// [`shutdown`](Self::shutdown).
+    /// [`shutdown`](Self::shutdown). So does the memory of the queues if the device does not acknowledge the reset, as it may
+    /// still write there.
     fn drop(&mut self) {
-        // Whether it has heard of it or not, there is nobody left to say so to.
-        let _ = reset(&mut self.transport);
+        if reset(&mut self.transport).is_err() {
+            forget((self.statistics.take(), self.hints.take(), self.reports.take()));
+            return;
+        }
+        // SAFETY: neither is used again.
+        unsafe {
+            ManuallyDrop::drop(&mut self.inflation);
+            ManuallyDrop::drop(&mut self.requests);
+        }
     }
 }
 

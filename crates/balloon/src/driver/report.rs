@@ -97,8 +97,9 @@ impl<H: Hal, T: Transport, M: FrameMemory> Balloon<H, T, M> {
     /// lost (or the poison value, if one was agreed upon).
     ///
     /// # Errors
-    /// [`Error::Idle`] if no report is under way. After any other error the blocks are back too, but the device may not
-    /// have taken their memory: they count as not reported. The device has then been reset.
+    /// [`Error::Idle`] if no report is under way. [`Error::NotReset`]: the device may still take the blocks' memory, so nobody
+    /// uses them ([`Batch::kept`](isotherm_frames::Batch::kept)). After any other error the blocks are back too, but the device
+    /// may not have taken their memory: they count as not reported. The device has then been reset.
     pub fn poll_report(&mut self) -> Result<bool, Error> {
         let in_flight = self.in_flight.ok_or(Error::Idle)?;
         if let Some(error) = self.failed {
@@ -130,12 +131,14 @@ impl<H: Hal, T: Transport, M: FrameMemory> Balloon<H, T, M> {
 
     /// Reports and waits.
     fn report_and_wait(&mut self, blocks: &[Block]) -> Result<(), Error> {
+        self.kept = false;
         self.submit_report(blocks)?;
         let relax = self.relax;
         let waited = wait(Role::Reporting, relax, || self.poll_report());
         if waited.is_err() {
             let waited = self.check(waited);
             self.in_flight = None;
+            self.kept = self.failed == Some(Error::NotReset);
             return waited;
         }
         Ok(())
@@ -148,9 +151,14 @@ impl<H: Hal, T: Transport, M: FrameMemory> ReportSink for Balloon<H, T, M> {
     /// Reports blocks and waits for the device.
     ///
     /// # Errors
-    /// As [`submit_report`](Balloon::submit_report) and [`poll_report`](Balloon::poll_report). In each case the blocks are
-    /// back.
+    /// As [`submit_report`](Balloon::submit_report) and [`poll_report`](Balloon::poll_report). The blocks are back, unless the
+    /// device [keeps](Self::keeps) them.
     fn report(&mut self, blocks: &[Block]) -> Result<(), Error> {
         self.report_and_wait(blocks)
+    }
+
+    /// Whether the device had them when it was given up, and did not acknowledge its reset.
+    fn keeps(&self, _: &Error) -> bool {
+        self.kept
     }
 }
