@@ -1,8 +1,8 @@
 //! Dirty and young for write-back and reclaim: with the flush that makes the next write fault, or the next access seen.
 
 use crate::address::{Frame, Level, PageRange, VirtAddr};
-use crate::entries::unfold_ends;
 use crate::error::{Error, Stopped};
+use crate::fold::unfold_ends;
 use crate::format::Format;
 use crate::gather::Gather;
 use crate::machine::Machine;

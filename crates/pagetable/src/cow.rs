@@ -2,8 +2,9 @@
 
 use crate::address::{Frame, Level, PageRange, VirtAddr};
 use crate::batch::{alike, detect_in, with_state};
-use crate::entries::{break_run, change_run, run_of, set_run, unfold_ends};
+use crate::entries::{break_run, change_run, run_of, set_run};
 use crate::error::Error;
+use crate::fold::unfold_ends;
 use crate::folio::{Folio, FolioKind, FolioView, base, new_folio};
 use crate::format::{Attributes, Format};
 use crate::machine::{Event, Machine};

@@ -23,8 +23,9 @@ mod child;
 
 use crate::address::{Level, PageRange};
 use crate::batch::{Run, detect_in, is_many, other_kind, single, with_state};
-use crate::entries::{exchange_run, unfold_ends, write_run};
+use crate::entries::{exchange_run, write_run};
 use crate::error::{Error, Stopped};
+use crate::fold::unfold_ends;
 use crate::folio::{Folio, FolioKind, FolioView, base, new_folio};
 use crate::format::Format;
 use crate::gather::Gather;

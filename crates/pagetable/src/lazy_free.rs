@@ -7,8 +7,8 @@
 
 use crate::address::{Level, PageRange, VirtAddr};
 use crate::batch::detect_in;
-use crate::entries::unfold_ends;
 use crate::error::Stopped;
+use crate::fold::unfold_ends;
 use crate::folio::{FolioKind, FolioView};
 use crate::format::Format;
 use crate::gather::Gather;

@@ -174,6 +174,7 @@ mod collapse;
 mod cow;
 mod entries;
 mod error;
+mod fold;
 mod folio;
 mod fork;
 mod format;

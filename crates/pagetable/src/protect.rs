@@ -2,8 +2,9 @@
 
 use crate::address::{Level, PageRange};
 use crate::batch::{Run, detect_in, is_many};
-use crate::entries::{break_run, change_run, clear_run, set_run, unfold_ends};
+use crate::entries::{break_run, change_run, clear_run, set_run};
 use crate::error::Stopped;
+use crate::fold::unfold_ends;
 use crate::folio::{FolioKind, FolioView};
 use crate::format::{Attributes, Format};
 use crate::gather::Gather;

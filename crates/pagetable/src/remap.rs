@@ -2,8 +2,9 @@
 
 use crate::address::{Level, PageRange, VirtAddr};
 use crate::batch::{Run, detect_in, is_many, with_state};
-use crate::entries::{clear_run, set_run, unfold_ends};
+use crate::entries::{clear_run, set_run};
 use crate::error::{Error, Stopped};
+use crate::fold::unfold_ends;
 use crate::folio::FolioView;
 use crate::format::Format;
 use crate::machine::Machine;

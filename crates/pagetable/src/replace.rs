@@ -2,8 +2,9 @@
 //! migration, and the merging of equal pages, none of which may leave a hole that a fault could fill meanwhile.
 
 use crate::address::{Frame, Level, VirtAddr};
-use crate::entries::{set_run, unfold_ends};
+use crate::entries::set_run;
 use crate::error::Error;
+use crate::fold::unfold_ends;
 use crate::folio::{FolioKind, FolioView};
 use crate::format::{Attributes, Format, SwapEntry};
 use crate::gather::Gather;

@@ -13,8 +13,8 @@
 use isotherm_page::{Order, Pieces};
 
 use crate::address::{Frame, Level, PageRange};
-use crate::entries::unfold_ends;
 use crate::error::Error;
+use crate::fold::unfold_ends;
 use crate::folio::Folio;
 use crate::format::Format;
 use crate::machine::{Machine, SpaceId};

@@ -6,8 +6,9 @@ use core::ops::Range;
 use isotherm_page::{Block, Order, OwnedBlock, Table as PageTable, Unique};
 
 use crate::address::{Frame, Level, PageRange};
-use crate::entries::{unfold_ends, write_run};
+use crate::entries::write_run;
 use crate::error::Error;
+use crate::fold::unfold_ends;
 use crate::folio::base;
 use crate::format::Format;
 use crate::gather::Gather;

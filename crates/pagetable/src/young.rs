@@ -6,8 +6,8 @@
 //! through a translation that is still cached is not seen, which matters little and costs nothing.
 
 use crate::address::{Frame, Level, PageRange, TABLE_BITS, VirtAddr};
-use crate::entries::unfold_ends;
 use crate::error::{Error, Stopped};
+use crate::fold::unfold_ends;
 use crate::format::Format;
 use crate::machine::{Machine, SpaceId};
 use crate::space::AddressSpace;

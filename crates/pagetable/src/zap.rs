@@ -2,8 +2,9 @@
 
 use crate::address::{Level, PageRange};
 use crate::batch::{Run, detect_in, is_many, other_kind, single};
-use crate::entries::{clear_run, unfold_ends};
+use crate::entries::clear_run;
 use crate::error::Stopped;
+use crate::fold::unfold_ends;
 use crate::folio::{FolioKind, FolioView};
 use crate::format::Format;
 use crate::gather::Gather;
