@@ -42,9 +42,44 @@ pub(crate) fn pin(index: usize) {
     let _ = rustix::thread::sched_setaffinity(None, &one);
 }
 
+/// How many CPUs a thread of this process may run on.
+pub(crate) fn cpus() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Until what is returned is dropped the calling thread runs on that CPU of those it may run on, then on any of them again: it
+/// begins there, and the scheduler moves it as it likes.
+pub(crate) fn begin_on(index: usize) -> impl Drop {
+    struct Pinned(Option<rustix::thread::CpuSet>);
+    impl Drop for Pinned {
+        fn drop(&mut self) {
+            if let Some(allowed) = &self.0 {
+                let _ = rustix::thread::sched_setaffinity(None, allowed);
+            }
+        }
+    }
+    let allowed = rustix::thread::sched_getaffinity(None).ok();
+    pin(index);
+    Pinned(allowed)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_thread_begins_on_one_cpu_and_may_run_on_all_afterwards() {
+        let allowed = || {
+            let set = rustix::thread::sched_getaffinity(None).unwrap();
+            (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect::<Vec<_>>()
+        };
+        let all = allowed();
+        let last = cpus().min(all.len()) - 1;
+        let everywhere = begin_on(last);
+        assert_eq!(allowed(), [all[last]]);
+        drop(everywhere);
+        assert_eq!(allowed(), all);
+    }
 
     #[test]
     fn memory_that_is_not_there_is_told_before() {

@@ -3,11 +3,12 @@
 use super::machine::{Member, ThreadRcu, play_own_cpu};
 use super::space::{Experiment, PAGE, Space, on_a_machine, quiet, read_write, since, there};
 use super::{Error, Lookups, Setup, Way};
+use crate::machine::{begin_on, cpus};
 use crate::{Estimate, Watch};
 use isotherm_mm::{Access, LockStats, MapFlags, MapRequest, Prot};
 use serde::Serialize;
-use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Barrier, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 /// Threads, as in the series.
@@ -57,6 +58,38 @@ struct Outcome {
 
 struct Once;
 
+/// Where threads wait until they are let go, all at once. Those that leave a `Barrier` do so one after the other, as each takes its
+/// mutex: then few of them run at a time, and wait for no lock of a space.
+#[derive(Default)]
+struct Gate {
+    lock: RwLock<()>,
+    came: AtomicUsize,
+}
+
+impl Gate {
+    /// Closed until what is returned is dropped.
+    fn close(&self) -> impl Drop {
+        self.lock.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until it is open.
+    fn pass(&self) {
+        self.came.fetch_add(1, Ordering::Relaxed);
+        drop(self.lock.read().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Waits until so many have come, and most likely sleep there.
+    fn wait_for(&self, threads: usize) {
+        while self.came.load(Ordering::Relaxed) < threads {
+            std::thread::yield_now();
+        }
+        std::thread::sleep(ASLEEP);
+    }
+}
+
+/// For who came last to the gate to fall asleep there. A guess.
+const ASLEEP: Duration = Duration::from_millis(1);
+
 impl Storm {
     /// Measures all ways in turn.
     ///
@@ -102,7 +135,7 @@ impl Experiment for Once {
         rcu: &'w ThreadRcu,
         me: &mut Member<'w>,
     ) -> Result<Outcome, Error> {
-        let barrier = Barrier::new(THREADS + 1);
+        let gate = Gate::default();
         // What Linux does at the end of a thread of this process is not what is measured, so all wait for the last.
         let over = Barrier::new(THREADS);
         let (failed, faults) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -110,14 +143,19 @@ impl Experiment for Once {
         let epoch = Instant::now();
         let storm = || {
             std::thread::scope(|scope| {
-                for _ in 0..THREADS {
-                    let (barrier, over, failed, faults, last) = (&barrier, &over, &failed, &faults, &last);
+                let closed = gate.close();
+                for thread in 0..THREADS {
+                    let (gate, over, failed, faults, last) = (&gate, &over, &failed, &faults, &last);
                     scope.spawn(move || {
+                        // As threads that a program starts one after the other: woken by one, they would all be on its CPU for
+                        // as long as the whole storm takes.
+                        let everywhere = begin_on(thread % cpus());
                         play_own_cpu();
                         let joined = rcu.join();
                         // Who sleeps here is waited for by no grace period of the others'.
                         rcu.quiescent();
-                        barrier.wait();
+                        gate.pass();
+                        drop(everywhere);
                         let lived = joined.map_err(|_| Error::Memory).and_then(|_joined| live(space, rcu));
                         last.fetch_max(nanoseconds(epoch), Ordering::Relaxed);
                         match lived {
@@ -127,8 +165,9 @@ impl Experiment for Once {
                         over.wait();
                     });
                 }
+                gate.wait_for(THREADS);
                 let start = nanoseconds(epoch);
-                barrier.wait();
+                drop(closed);
                 start
             })
         };
@@ -184,6 +223,24 @@ fn live(space: &Space<'_, '_>, rcu: &ThreadRcu) -> Result<u64, Error> {
 mod tests {
     use super::*;
     use std::sync::Arc;
+
+    #[test]
+    fn nobody_passes_a_gate_before_all_have_come_and_it_is_opened() {
+        let (gate, passed) = (Gate::default(), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            let closed = gate.close();
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    gate.pass();
+                    passed.fetch_add(1, Ordering::Relaxed);
+                });
+            }
+            gate.wait_for(4);
+            assert_eq!(passed.load(Ordering::Relaxed), 0);
+            drop(closed);
+        });
+        assert_eq!(passed.into_inner(), 4);
+    }
 
     #[test]
     fn all_threads_end_and_leave_nothing_behind_and_each_fault_has_one_end() {
