@@ -3,8 +3,10 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use lz4_flex::block::{CompressTable, compress_into_with_table, decompress_into, get_maximum_output_size};
+
 use super::{PageBytes, Swap, SwapError, SwapPage};
-use crate::spin::Spin;
+use crate::spin::{Spin, relax};
 use crate::sync::counter::{AtomicU64, Ordering};
 
 const PAGE: usize = crate::PAGE_SIZE as usize;
@@ -29,9 +31,32 @@ pub struct CompressedStats {
     pub bytes: u64,
 }
 
-/// Pages in memory of the global allocator, compressed by LZ4. Beside what is stored it has 24 bytes a slot.
+/// So many pages are compressed or expanded at once; who comes then waits, for some microseconds. A guess: swap is written by a
+/// few threads.
+const STREAMS: usize = 4;
+
+/// What compressing a page takes, and expanding one. It is there from the beginning: pages go to swap when memory is short.
+struct Stream {
+    page: Vec<u8>,
+    small: Vec<u8>,
+    /// LZ4's own. Making it aborts if there is no memory.
+    table: CompressTable,
+}
+
+impl Stream {
+    fn new() -> Result<Self, SwapError> {
+        let (page, small) = (zeros(PAGE)?, zeros(get_maximum_output_size(PAGE))?);
+        // Whether there is memory for the table, of 4096 numbers of 16 bits.
+        drop(zeros(2 * 4096)?);
+        Ok(Self { page, small, table: CompressTable::small() })
+    }
+}
+
+/// Pages in memory of the global allocator, compressed by LZ4. Beside what is stored it has 24 bytes a slot, and 66 KiB to work in. A
+/// page that is written needs memory for what it is compressed to and for nothing else; one that is read needs none.
 pub struct Compressed {
     slots: Vec<Spin<Stored>>,
+    idle: Spin<Vec<Stream>>,
     most: u64,
     pages: AtomicU64,
     same: AtomicU64,
@@ -65,14 +90,36 @@ impl Compressed {
         let mut all = Vec::new();
         all.try_reserve_exact(slots as usize).map_err(|_| crate::Error::NoMemory)?;
         all.resize_with(slots as usize, || Spin::new(Stored::Nothing));
-        let zero = || AtomicU64::new(0);
-        Ok(Self { slots: all, most, pages: zero(), same: zero(), bytes: zero() })
+        let mut idle = Vec::new();
+        idle.try_reserve_exact(STREAMS).map_err(|_| crate::Error::NoMemory)?;
+        for _ in 0..STREAMS {
+            idle.push(Stream::new().map_err(|_| crate::Error::NoMemory)?);
+        }
+        let (zero, idle) = (|| AtomicU64::new(0), Spin::new(idle));
+        Ok(Self { slots: all, idle, most, pages: zero(), same: zero(), bytes: zero() })
     }
 
     /// What is stored.
     pub fn stats(&self) -> CompressedStats {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         CompressedStats { pages: get(&self.pages), same: get(&self.same), bytes: get(&self.bytes) }
+    }
+
+    /// Does something with what compressing takes.
+    fn with_stream<R>(&self, act: impl FnOnce(&mut Stream) -> R) -> R {
+        let mut tries = 0;
+        let mut stream = loop {
+            let idle = self.idle.lock().pop();
+            if let Some(stream) = idle {
+                break stream;
+            }
+            relax(tries);
+            tries = tries.saturating_add(1);
+        };
+        let done = act(&mut stream);
+        // There is room for all.
+        self.idle.lock().push(stream);
+        done
     }
 
     fn store(&self, slot: u32, stored: Stored) -> Result<(), SwapError> {
@@ -100,35 +147,37 @@ impl Swap for Compressed {
     }
 
     fn write(&self, slot: u32, from: SwapPage<'_>) -> Result<(), SwapError> {
-        let mut bytes = zeros(PAGE)?;
-        let page = page(&mut bytes)?;
-        from.read(page);
-        if let Some(word) = repeated(page) {
-            return self.store(slot, Stored::Same(word));
-        }
-        let mut small = zeros(lz4_flex::block::get_maximum_output_size(PAGE))?;
-        let len = lz4_flex::block::compress_into(page, &mut small).unwrap_or(PAGE);
-        let data = if len < PAGE { small.get(..len) } else { None }.unwrap_or(page);
-        let mut kept = zeros(data.len())?;
-        kept.copy_from_slice(data);
-        self.store(slot, Stored::Data(kept.into_boxed_slice()))
+        let stored = self.with_stream(|stream| {
+            let page = page(&mut stream.page)?;
+            from.read(page);
+            if let Some(word) = repeated(page) {
+                return Ok(Stored::Same(word));
+            }
+            let len = compress_into_with_table(page, &mut stream.small, &mut stream.table).unwrap_or(PAGE);
+            let data = if len < PAGE { stream.small.get(..len) } else { None }.unwrap_or(page);
+            let mut kept = zeros(data.len())?;
+            kept.copy_from_slice(data);
+            Ok(Stored::Data(kept.into_boxed_slice()))
+        })?;
+        self.store(slot, stored)
     }
 
     fn read(&self, slot: u32, to: SwapPage<'_>) -> Result<(), SwapError> {
-        let mut bytes = zeros(PAGE).map_err(|_| SwapError::Failed)?;
-        let page = page(&mut bytes)?;
         let place = self.slots.get(slot as usize).ok_or(SwapError::Failed)?;
-        match &*place.lock() {
-            Stored::Nothing => return Err(SwapError::Failed),
-            Stored::Same(word) => page.as_chunks_mut().0.fill(*word),
-            Stored::Data(data) if data.len() == PAGE => page.copy_from_slice(data),
-            Stored::Data(data) => {
-                let len = lz4_flex::block::decompress_into(data, page).map_err(|_| SwapError::Failed)?;
-                debug_assert_eq!(len, PAGE);
+        self.with_stream(|stream| {
+            let page = page(&mut stream.page)?;
+            match &*place.lock() {
+                Stored::Nothing => return Err(SwapError::Failed),
+                Stored::Same(word) => page.as_chunks_mut().0.fill(*word),
+                Stored::Data(data) if data.len() == PAGE => page.copy_from_slice(data),
+                Stored::Data(data) => {
+                    let len = decompress_into(data, page).map_err(|_| SwapError::Failed)?;
+                    debug_assert_eq!(len, PAGE);
+                }
             }
-        }
-        to.fill(page);
-        Ok(())
+            to.fill(page);
+            Ok(())
+        })
     }
 
     fn free(&self, slot: u32) {
