@@ -74,10 +74,18 @@ where
     /// Returns how many bytes are there.
     ///
     /// # Errors
-    /// [`Error::Invalid`]; [`Error::Hole`] if a part of the range is not mapped.
+    /// [`Error::Invalid`], also for locked memory: what lies before is cold then; [`Error::Hole`] if a part of the range is not
+    /// mapped.
     pub fn cold(&self, address: u64, length: u64) -> Result<u64, Error> {
         let Some((start, end)) = pages(address, length, Error::Invalid)? else { return Ok(0) };
-        let (pages, done) = self.each_vma(start, end, |part| self.contents.set_age(part, false));
+        let mut locked = false;
+        let (pages, done) = self.each_vma(start, end, |part| {
+            locked |= part.flags.contains(VmFlags::LOCKED);
+            if locked { 0 } else { self.contents.set_age(part, false) }
+        });
+        if locked {
+            return Err(Error::Invalid);
+        }
         done.map(|()| pages << PAGE_SHIFT)
     }
 
@@ -208,14 +216,25 @@ where
         failed.map(|()| (next, done * HUGE))
     }
 
-    /// `MADV_POPULATE_READ` and `MADV_POPULATE_WRITE`: what faults on each page of the range would do.
+    /// `MADV_POPULATE_READ` and `MADV_POPULATE_WRITE`: what faults on each page of the range would do. No stack grows for it, and
+    /// memory is not read that only some processors let programs read, as what may be written alone.
     ///
     /// # Errors
     /// [`FaultError`]: the pages before are there.
     pub fn populate(&self, address: u64, length: u64, access: Access) -> Result<(), FaultError> {
         let range = pages(address, length, Error::Invalid).map_err(|_| FaultError::NotMapped)?;
         let Some((start, end)) = range else { return Ok(()) };
-        (start..end).step_by(PAGE_SIZE as usize).try_for_each(|at| self.fault(at, access))
+        let mut at = start;
+        while at < end {
+            let vma = self.find(at).ok_or(FaultError::NotMapped)?;
+            if access == Access::Read && !vma.flags.contains(VmFlags::READ) {
+                return Err(FaultError::NotPermitted);
+            }
+            let part = at..vma.end.min(end);
+            at = part.end;
+            part.step_by(PAGE_SIZE as usize).try_for_each(|at| self.fault(at, access))?;
+        }
+        Ok(())
     }
 
     /// Calls `act` for each part of a VMA in the range, with `mmap_lock` held for reading; the sum of what it returns, and

@@ -1,11 +1,15 @@
 //! Contents of files and of private copies against Linux itself: random calls and accesses of this process, in a stretch of
-//! addresses that nothing else is near, and the same on the crate. Results, words and the number of anonymous pages agree.
+//! addresses that nothing else is near, and the same on the crate. Results, words and the number of anonymous pages agree, and
+//! what a child that is forked reads and writes.
+//!
+//! `ISOTHERM_MM_SEQUENCES=10000` runs so many sequences.
 #![cfg(all(target_os = "linux", target_arch = "x86_64", not(loom), not(miri)))]
 #![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
 
 mod common;
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::RwLock;
 
 use common::files::*;
 use common::host::{FRAMES, word, zero};
@@ -45,6 +49,16 @@ enum Op {
     Sync(u64, u64, u32),
     Put(u64, u64, u64),
     Truncate(u64, u64),
+    /// By the number of the advice in Linux: what a fork does with it, what is needed soon or not, what is to be there.
+    Advise(u64, u64, i32),
+    /// `mlock2(MLOCK_ONFAULT)`, which faults nothing in, or `munlock`.
+    Lock(u64, u64, bool),
+    /// The parent writes to the pages of which the mask has a bit, then a child that was forked before looks at all pages, writes to
+    /// those of the second mask, looks again, and ends.
+    Fork {
+        parent: u64,
+        child: u64,
+    },
 }
 
 /// Whether the processor and the kernel have protection keys.
@@ -73,6 +87,20 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (page, pages, 0..8u32).prop_map(|(at, n, flags)| Op::Sync(at, n, flags)),
         1 => (file.clone(), index.clone(), any::<u64>()).prop_map(|(file, at, value)| Op::Put(file, at, value)),
         2 => (file, index).prop_map(|(file, pages)| Op::Truncate(file, pages)),
+        1 => (PAGES, 1..9u64, any::<bool>()).prop_map(|(at, n, on)| Op::Lock(at, n, on)),
+        2 => (PAGES, 1..9u64, prop::sample::select(vec![
+            libc::MADV_DONTFORK,
+            libc::MADV_DOFORK,
+            libc::MADV_WIPEONFORK,
+            libc::MADV_KEEPONFORK,
+            libc::MADV_WILLNEED,
+            libc::MADV_COLD,
+            libc::MADV_PAGEOUT,
+            libc::MADV_POPULATE_READ,
+            libc::MADV_POPULATE_WRITE,
+        ]))
+            .prop_map(|(at, n, advice)| Op::Advise(at, n, advice)),
+        2 => (any::<u64>(), any::<u64>()).prop_map(|(parent, child)| Op::Fork { parent, child }),
     ]
 }
 
@@ -172,12 +200,62 @@ impl Linux {
                     if got < 0 { got } else { got - BASE as i64 }
                 }
                 Op::Sync(at, n, flags) => result(libc::msync(address(at), bytes(n), flags as i32).into()),
-                Op::Put(..) | Op::Read(_) | Op::Write(..) => 0,
+                Op::Advise(at, n, advice) => result(libc::madvise(address(at), bytes(n), advice).into()),
+                Op::Lock(at, n, true) => {
+                    result(libc::syscall(libc::SYS_mlock2, address(at), bytes(n), libc::MLOCK_ONFAULT))
+                }
+                Op::Lock(at, n, false) => result(libc::munlock(address(at), bytes(n)).into()),
+                Op::Put(..) | Op::Read(_) | Op::Write(..) | Op::Fork { .. } => 0,
                 Op::Truncate(file, pages) => {
                     result(libc::ftruncate(self.files[file as usize].as_raw_fd(), bytes(pages) as i64).into())
                 }
             }
         }
+    }
+
+    /// The words that a child finds before and after it wrote to the pages of its mask, both in the order of the pages.
+    fn fork(&self, parent: u64, child: u64) -> Vec<Option<u64>> {
+        let report = memfd(c"report");
+        let mut go = [0; 2];
+        // SAFETY: there is room for two numbers.
+        assert_eq!(unsafe { libc::pipe(go.as_mut_ptr()) }, 0);
+        // SAFETY: the child makes system calls alone, and ends.
+        let pid = unsafe { libc::fork() };
+        assert!(pid >= 0, "fork");
+        if pid == 0 {
+            let mut byte = 0_u8;
+            // SAFETY: reads a byte into a variable.
+            unsafe { libc::read(go[0], (&raw mut byte).cast(), 1) };
+            each_of_child(child, |n, at, write| {
+                let found = self.word(at, write);
+                Self::put(&report, 16 * n, u64::from(found.is_some()));
+                Self::put(&report, 16 * n + 8, found.unwrap_or(0));
+            });
+            // SAFETY: has no preconditions.
+            unsafe { libc::_exit(0) };
+        }
+        for at in all_pages().filter(|at| parent >> at & 1 != 0) {
+            self.word(at, Some(PARENT + at));
+        }
+        let mut status = 0;
+        // SAFETY: the pipe and the child are ours.
+        unsafe {
+            assert_eq!(libc::write(go[1], c"".as_ptr().cast(), 1), 1);
+            assert_eq!(libc::waitpid(pid, &mut status, 0), pid);
+            libc::close(go[0]);
+            libc::close(go[1]);
+        }
+        assert_eq!(status, 0, "the child failed");
+        let mut words = Vec::new();
+        each_of_child(child, |n, _, _| {
+            let mut pair = [0_u64; 2];
+            // SAFETY: reads two numbers into a variable.
+            let got =
+                unsafe { libc::pread(report.as_raw_fd(), pair.as_mut_ptr().cast(), 16, (16 * n) as i64) };
+            assert_eq!(got, 16);
+            words.push((pair[0] == 1).then_some(pair[1]));
+        });
+        words
     }
 
     /// Anonymous pages in the stretch.
@@ -225,13 +303,57 @@ fn ours(files: &Files<'_, X86_64>, space: &FileSpace<'_>, op: &Op) -> i64 {
         Op::Sync(at, n, flags) => {
             unit(space.msync(at * PAGE, n * PAGE, MsyncFlags::from_bits_truncate(flags)))
         }
-        Op::Put(..) | Op::Read(_) | Op::Write(..) => 0,
+        Op::Advise(at, n, advice) => {
+            let (at, length) = (at * PAGE, n * PAGE);
+            // The errors of `madvise`.
+            let populated = |access| match space.populate(at, length, access) {
+                Ok(()) => 0,
+                Err(FaultError::NotMapped) => -i64::from(libc::ENOMEM),
+                Err(FaultError::NotPermitted) => -i64::from(libc::EINVAL),
+                Err(_) => -i64::from(libc::EFAULT),
+            };
+            match advice {
+                libc::MADV_DONTFORK => unit(space.madvise(at, length, Advice::DontFork)),
+                libc::MADV_DOFORK => unit(space.madvise(at, length, Advice::DoFork)),
+                libc::MADV_WIPEONFORK => unit(space.madvise(at, length, Advice::WipeOnFork)),
+                libc::MADV_KEEPONFORK => unit(space.madvise(at, length, Advice::KeepOnFork)),
+                libc::MADV_WILLNEED => unit(space.will_need(at, length).map(drop)),
+                libc::MADV_COLD => unit(space.cold(at, length).map(drop)),
+                libc::MADV_PAGEOUT => unit(space.page_out(at, length).map(drop)),
+                libc::MADV_POPULATE_READ => populated(Access::Read),
+                _ => populated(Access::Write),
+            }
+        }
+        Op::Lock(at, n, true) => unit(space.mlock(at * PAGE, n * PAGE, true)),
+        Op::Lock(at, n, false) => unit(space.munlock(at * PAGE, n * PAGE)),
+        Op::Put(..) | Op::Read(_) | Op::Write(..) | Op::Fork { .. } => 0,
         Op::Truncate(file, pages) => {
             files.file(1 + file).resize(pages);
             files.file(1 + file).backing().truncate(pages);
             0
         }
     }
+}
+
+/// What parents and children write, beside the page.
+const PARENT: u64 = 1 << 32;
+const CHILD: u64 = 2 << 32;
+
+/// All pages that may be mapped.
+fn all_pages() -> std::ops::Range<u64> {
+    PAGES.start..PAGES.end + 10
+}
+
+/// What a child does: it looks at all pages, writes to those of the mask, and looks again. With how much it did before.
+fn each_of_child(mask: u64, mut act: impl FnMut(u64, u64, Option<u64>)) {
+    let mut n = 0;
+    let mut next = |at, write| {
+        act(n, at, write);
+        n += 1;
+    };
+    all_pages().for_each(|at| next(at, None));
+    all_pages().filter(|at| mask >> at & 1 != 0).for_each(|at| next(at, Some(CHILD + at)));
+    all_pages().for_each(|at| next(at, None));
 }
 
 fn run(ops: &[Op]) {
@@ -275,18 +397,39 @@ fn run(ops: &[Op]) {
                     Linux::put(&linux.files[file as usize], index * PAGE + WORD, value);
                 }
             }
+            Op::Fork { parent, child } => {
+                let forked =
+                    space.fork(RwLock::new(()), paged(&machine, &files, 2, zero.frame()).unwrap()).unwrap();
+                for at in all_pages().filter(|at| parent >> at & 1 != 0) {
+                    let _ = word(&machine, &space, at * PAGE + WORD, Some(PARENT + at));
+                }
+                let mut words = Vec::new();
+                each_of_child(child, |_, at, write| {
+                    words.push(word(&machine, &forked, at * PAGE + WORD, write).ok());
+                });
+                assert_eq!(words, linux.fork(parent, child), "words of the child (ours, Linux): {op:?}");
+                drop(forked);
+                for at in all_pages() {
+                    let got = word(&machine, &space, at * PAGE + WORD, None).ok();
+                    assert_eq!(got, linux.word(at, None), "page {at} of the parent (ours, Linux): {op:?}");
+                }
+            }
             _ => {}
         }
         assert_eq!(space.contents().rss().anon, linux.anonymous(), "anonymous (ours, Linux): {op:?}");
     }
-    for at in PAGES.start..PAGES.end + 10 {
+    for at in all_pages() {
         let got = word(&machine, &space, at * PAGE + WORD, None).ok();
         assert_eq!(got, linux.word(at, None), "page {at} at the end (ours, Linux)");
     }
 }
 
+fn sequences() -> u32 {
+    std::env::var("ISOTHERM_MM_SEQUENCES").ok().and_then(|n| n.parse().ok()).unwrap_or(128)
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: sequences(), ..ProptestConfig::default() })]
 
     #[test]
     fn words_and_copies_are_those_of_linux(ops in proptest::collection::vec(op(), 1..80)) {
