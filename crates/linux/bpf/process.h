@@ -12,7 +12,7 @@ enum { PIDTYPE_TGID = 1 };
 enum { HEAD_SIZE = 8, NODE_SIZE = 16 };
 
 // The word at a kernel address, or 0 where there is no memory: so pointers can be followed one after the other, and whether the way came
-// to an end is asked once.
+// to an end is asked once. Not for what may be 0 and is believed then, such as an entry of a page table.
 __noinline u64 word_at(u64 at)
 {
 	u64 word = 0;

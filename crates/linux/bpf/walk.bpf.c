@@ -331,7 +331,7 @@ static __noinline long visit_process(u32 index, void *unused)
 	struct threads *threads = &shared.threads;
 	struct process *process;
 	u64 task, mm;
-	u32 nr_threads;
+	u32 nr_threads, users;
 
 	if (index >= MAX_PROCESSES)
 		return 1;
@@ -343,7 +343,8 @@ static __noinline long visit_process(u32 index, void *unused)
 	if (!task || !threads->signal || !mm)
 		return 0;
 	nr_threads = word_at(threads->signal + offset->signal_nr_threads);
-	if ((u32)word_at(mm + offset->mm_users) > nr_threads)
+	users = word_at(mm + offset->mm_users);
+	if (!nr_threads || !users || users > nr_threads)
 		return 0;
 	if (nr_threads > MAX_THREADS) {
 		process->ran = 0;

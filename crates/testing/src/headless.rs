@@ -62,6 +62,8 @@ impl Headless {
                 | libc::CLONE_SIGHAND
                 | libc::CLONE_THREAD
                 | libc::CLONE_SYSVSEM;
+            // SAFETY: an option with a number. Ends with the test that made it.
+            unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
             // SAFETY: the stack is the mapping's end, which nothing else uses; `work` lies on that of the thread that ends without
             // giving anything back.
             unsafe {
@@ -81,10 +83,13 @@ impl Headless {
         unsafe { libc::munmap(mapped, size + STACK) };
         let started = started?;
         // Its first thread is a zombie once it has ended.
-        while !std::fs::read_to_string(format!("/proc/{pid}/stat"))?.contains(") Z ") {
+        for _ in 0..30_000 {
+            if std::fs::read_to_string(format!("/proc/{pid}/stat"))?.contains(") Z ") {
+                return Ok(started);
+            }
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
-        Ok(started)
+        Err(io::ErrorKind::TimedOut.into())
     }
 
     /// Its process id.

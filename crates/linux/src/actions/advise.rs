@@ -1,8 +1,7 @@
 //! Advice to another process's memory: process_madvise(2), many ranges a call.
 
-use crate::process::{Process, has_no_fd};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// What the kernel is advised to do (`include/uapi/asm-generic/mman-common.h`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,29 +59,12 @@ const MOST_BYTES: u64 = 32 << 20;
 /// # Errors
 /// When none of those left can be done; `outcome` is shorter than `ranges` then.
 pub(super) fn advise(
-    process: &Process,
-    ranges: &[(u64, u64)],
-    advice: Advice,
-    outcome: &mut Vec<Advised>,
-) -> Result<(), OutOfReach> {
-    let mut once = || {
-        outcome.clear();
-        let fd = process.memory_fd();
-        let fd = fd.map_err(|e| if has_no_fd(&e) { OutOfReach::NotPermitted } else { OutOfReach::Gone })?;
-        advise_by(fd.as_fd(), ranges, advice, outcome)
-    };
-    match once() {
-        Err(OutOfReach::Gone) if process.find_memory() => once(),
-        result => result,
-    }
-}
-
-fn advise_by(
     pidfd: BorrowedFd<'_>,
     ranges: &[(u64, u64)],
     advice: Advice,
     outcome: &mut Vec<Advised>,
 ) -> Result<(), OutOfReach> {
+    outcome.clear();
     while let Some(rest) = ranges.get(outcome.len()..).filter(|rest| !rest.is_empty()) {
         let mut bytes = 0;
         let fits = |(index, range): &(usize, &(u64, u64))| {

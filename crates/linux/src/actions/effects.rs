@@ -155,7 +155,7 @@ impl Acted<'_> {
         let ranges: Vec<(u64, u64)> =
             runs.iter().map(|run| (self.range.start + bytes(run.start), bytes(run.len()))).collect();
         let mut outcome = Vec::with_capacity(ranges.len());
-        match advise(self.process, &ranges, advice, &mut outcome) {
+        match advise(self.process.pidfd(), &ranges, advice, &mut outcome) {
             Ok(()) => Ok(outcome),
             // Some of it was done: what, is measured. The rest is counted by its reason.
             Err(OutOfReach::NotPermitted) => {
@@ -164,6 +164,11 @@ impl Acted<'_> {
             }
             Err(OutOfReach::Gone) if !outcome.is_empty() => {
                 outcome.resize(ranges.len(), Advised::Busy);
+                Ok(outcome)
+            }
+            // It lives, but for its first thread.
+            Err(OutOfReach::Gone) if self.process.is_out_of_reach() => {
+                outcome.resize(ranges.len(), Advised::Refused);
                 Ok(outcome)
             }
             Err(OutOfReach::Gone) => Err(Refusal::Target),

@@ -283,7 +283,7 @@ impl Acting {
             return turn;
         }
         let (began, mut outcome) = (monotonic_ns(), Vec::new());
-        let taken = advise(&process, &[(start, BLOCK_SIZE)], Advice::Collapse, &mut outcome).is_ok();
+        let taken = advise(process.pidfd(), &[(start, BLOCK_SIZE)], Advice::Collapse, &mut outcome).is_ok();
         let now = monotonic_ns();
         match outcome.first() {
             Some(Advised::Taken) if taken => {

@@ -15,7 +15,7 @@ const MPOL_MF_MOVE: i32 = 2;
 fn move_pages(process: &Process, addrs: &[u64], nodes: Option<&[i32]>, status: &mut [i32]) -> io::Result<()> {
     let pages: Vec<*mut libc::c_void> = addrs.iter().map(|addr| *addr as *mut libc::c_void).collect();
     // A pid is all that the call takes. The process lived before it, and if it lives after it, it was meant.
-    let pid = process.memory_pid().as_raw_nonzero().get();
+    let pid = raw(process.pid()) as libc::pid_t;
     // SAFETY: the arrays have the length given; addresses are those of the other process. No contents change.
     let done = unsafe {
         libc::syscall(

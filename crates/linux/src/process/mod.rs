@@ -13,7 +13,6 @@ pub use error::ProcessError;
 pub use exit::ExitStatus;
 
 pub(crate) use error::raw;
-pub(crate) use memory::has_no_fd;
 pub(crate) use parse::{Image, Stat};
 
 use crate::proc_file;
@@ -206,6 +205,8 @@ impl Process {
     /// # Errors
     /// When it has exited.
     pub fn memory(&self) -> Result<ProcessMemory, ProcessError> {
+        // Finds it where the first thread has none.
+        self.pages()?;
         let text = self.read_at(self.memory_path("status"), "status")?;
         // A process that is just ending shows none of these lines, and indeed holds nothing.
         let bytes = |key| parse::status_bytes(&text, key).unwrap_or(0);

@@ -12,7 +12,7 @@ use super::clear::{Page, advise_cold, pieces};
 use super::decode::{self, Bits};
 use super::walk::{Entry, Found, MAX_PROCESSES, MAX_TABLES, bit};
 use crate::clock::{boottime_ns, monotonic_ns};
-use crate::process::{has_no_fd, raw};
+use crate::process::raw;
 use isotherm_damon::{
     AddrRange, BLOCK_PAGES, BLOCK_SIZE, BlockLook, BlockOperations, Cleared, Mapped, Ownership, PAGE_SIZE,
     Pages, Ran, RangeClear, Sweep, TargetId,
@@ -185,8 +185,9 @@ impl Pte {
         self.prepared.calls += 1;
         self.prepared.ranges += advised.len() as u64;
         let mut outcome = Vec::with_capacity(advised.len());
-        let mut result = target.process.with_memory(|fd| advise_cold(fd, advised, &mut outcome));
-        if result.as_ref().is_err_and(has_no_fd) {
+        let mut result = advise_cold(target.process.pidfd(), advised, &mut outcome);
+        let is_unreachable = |error: &std::io::Error| error.raw_os_error() == Some(libc::ESRCH);
+        if result.as_ref().is_err_and(is_unreachable) && target.process.is_out_of_reach() {
             outcome.resize(advised.len(), Cleared::Refused);
             result = Ok(());
         }

@@ -348,6 +348,8 @@ impl Source for Refs {
 }
 
 fn clear(process: &Process) -> Result<(), ProcessError> {
+    // Finds it where the first thread, or the one that was found, has ended: clearing would do nothing, and not say so.
+    process.pages()?;
     let written = OpenOptions::new()
         .write(true)
         .open(process.memory_path("clear_refs"))
@@ -357,6 +359,7 @@ fn clear(process: &Process) -> Result<(), ProcessError> {
 }
 
 fn look(process: &Process, chunk: &mut [u8], into: &mut Vec<Use>) -> Result<(), ProcessError> {
+    process.pages()?;
     let read = File::open(process.memory_path("smaps")).and_then(|file| smaps::read(file, chunk, into));
     process.still_alive()?;
     read.map_err(|source| ProcessError::from_io(process.pid(), "/proc/PID/smaps", source))
