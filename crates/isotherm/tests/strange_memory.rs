@@ -133,8 +133,8 @@ fn every_process_has_the_least_number_of_regions() {
     assert!(counts.iter().all(|count| *count >= 60), "{counts:?} regions, at least 60 were asked for");
 }
 
-/// What `/proc/PID` tells of such a process has no memory, and no advice reaches it: sweeps show what is accessed. Of so much memory no
-/// processor keeps all translations.
+/// What `/proc/PID` tells of such a process has no memory, and no advice reaches it: sweeps show what is accessed, at all times. Of so much
+/// memory no processor keeps all translations.
 #[test]
 fn memory_is_seen_also_when_the_first_thread_has_ended() {
     if !pte_works() {
@@ -144,7 +144,7 @@ fn memory_is_seen_also_when_the_first_thread_has_ended() {
     let target = isotherm_testing::Headless::start(128 << 20).unwrap();
     let dir = tempfile::tempdir().unwrap();
     let pid = target.pid().to_string();
-    run(dir.path(), &["record", "-q", "-d", "6s", "--overhead", "0", "--pid", &pid, "-o", "headless.rec"])
+    run(dir.path(), &["record", "-q", "-d", "14s", "--overhead", "0", "--pid", &pid, "-o", "headless.rec"])
         .ok();
     let items = read(&dir.path().join("headless.rec")).unwrap();
     let snapshots: Vec<Snapshot> = items

@@ -23,9 +23,14 @@ impl Process {
         }
     }
 
-    /// Whether it has memory that advice cannot reach, as its first thread has ended.
+    /// Whether its first thread is known to have ended, and others have its memory.
+    pub(crate) fn is_headless(&self) -> bool {
+        self.thread.load(Relaxed) != 0
+    }
+
+    /// Whether it has memory that advice, which has just found none, cannot reach.
     pub(crate) fn is_out_of_reach(&self) -> bool {
-        self.thread.load(Relaxed) != 0 || self.find_memory() && self.thread.load(Relaxed) != 0
+        self.is_headless() || self.find_memory() && self.is_headless()
     }
 
     /// Looks for a thread that has its memory, the first one first. False if none was found.

@@ -188,7 +188,8 @@ impl Pte {
         let mut result = advise_cold(target.process.pidfd(), advised, &mut outcome);
         let is_unreachable = |error: &std::io::Error| error.raw_os_error() == Some(libc::ESRCH);
         if result.as_ref().is_err_and(is_unreachable) && target.process.is_out_of_reach() {
-            outcome.resize(advised.len(), Cleared::Refused);
+            // As what others map too: it is left alone, and sweeps show it.
+            outcome.resize(advised.len(), Cleared::Done);
             result = Ok(());
         }
         for (cleared, owner) in outcome.iter().zip(owners) {
@@ -339,6 +340,7 @@ impl BlockOperations for Pte {
             .collect();
         let mut folios = self.folios(&pfns).into_iter();
         let Some(target) = self.targets.get(&id) else { return };
+        let is_headless = target.process.is_headless();
         let mut mapped = Vec::with_capacity(addrs.len());
         if let Some(pagemap) = self.pagemaps.of(id, &target.process) {
             pagemap.entries(addrs, &mut mapped);
@@ -349,7 +351,7 @@ impl BlockOperations for Pte {
             *owned = match mapped {
                 // A 1 GiB leaf is hugetlb or device memory.
                 _ if unclearable || *size > BLOCK_SIZE => Ownership::Unclearable,
-                Some(mapped) if mapped.exclusive() => Ownership::Exclusive,
+                Some(mapped) if mapped.exclusive() && !is_headless => Ownership::Exclusive,
                 Some(mapped) if mapped.present() => Ownership::Shared,
                 _ => Ownership::Unknown,
             };
