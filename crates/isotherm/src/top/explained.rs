@@ -20,8 +20,7 @@ const LINES: [&str; 22] = [
     "/           filter by pid or any part of the command line; Esc ends it",
     "u  c        window of the working set; since when memory is cold",
     "p Space     pause: all is shown as of this moment; watching goes on",
-    "w           write what is kept to FILE.rec (isotherm report reads",
-    "            it; paused: up to the pause), or this screen to FILE.txt",
+    "w           write what is kept (up to a pause): FILE.rec; screen: .txt",
     "Heatmap: + - zoom in, out (wheel)   { } up, down   0 hot areas",
     "         [ ] longer, shorter columns   Left Right past   n now",
     "         Tab both parts, one of them    a click says what is there",
@@ -31,6 +30,7 @@ const LINES: [&str; 22] = [
     "HOT         accessed at a tenth of the highest rate and more",
     "COLD        resident, known not to be accessed for so long",
     "?  +        not known, or not for so long yet; more may be there",
+    "~  <        about, at most: shared out of a region over several mappings",
     "UNKNOWN     could not be observed: it is not cold",
     "TREND       working set (1 s), a bar a second, against its own highest",
     "Rows count shared memory in each process, the head counts it once.",
@@ -122,8 +122,8 @@ mod tests {
         assert_eq!(without_columns(LINES[0]), "Up Down PgUp PgDn Home End: select (wheel; click)");
         assert_eq!(without_columns(LINES[2]), "Esc: back: the hot areas, then the list; q: quit");
         assert_eq!(without_columns(LINES[5]), "u c: window of the working set; since when memory is cold");
-        assert_eq!(without_columns(LINES[9]), "Heatmap: + - zoom in, out (wheel); { } up, down; 0 hot areas");
-        assert_eq!(without_columns(LINES[10]), "[ ] longer, shorter columns; Left Right past; n now");
+        assert_eq!(without_columns(LINES[8]), "Heatmap: + - zoom in, out (wheel); { } up, down; 0 hot areas");
+        assert_eq!(without_columns(LINES[9]), "[ ] longer, shorter columns; Left Right past; n now");
     }
 
     #[test]
