@@ -69,19 +69,16 @@ fn memory_is_found_where_the_first_thread_has_ended() {
     const SIZE: usize = 8 << 20;
     let target = isotherm_testing::Headless::start(SIZE).unwrap();
     let process = Process::open(Pid::from_raw(target.pid() as i32).unwrap()).unwrap();
-    let until_written = || {
-        while process.pages().unwrap().1 < (SIZE / 4096) as u64 {
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
-    };
-    until_written();
+    assert!(process.pages().unwrap().0 > (SIZE / 4096) as u64);
+    let (start, size) = target.memory();
+    let pagemap = crate::pagemap::Pagemap::open(&process).unwrap();
+    while !pagemap.entry(start + size - 4096).unwrap().present() {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
     assert!(process.memory().unwrap().rss >= SIZE as u64);
     let mut maps = crate::maps::Maps::new();
     maps.read(&process).unwrap();
-    let (start, size) = target.memory();
     assert!(maps.find(start + size / 2).is_some());
-    let entry = crate::pagemap::Pagemap::open(&process).unwrap().entry(start).unwrap();
-    assert!(entry.present());
     drop(target);
     assert!(matches!(process.pages(), Err(ProcessError::Exited { .. })));
 }
