@@ -3,7 +3,7 @@
 use super::rows::{Column, Cursor, Sort, figure, value};
 use super::style::Look;
 use isotherm_report::holdings::{Certainty, Figures};
-use isotherm_report::units::format_size;
+use isotherm_report::units::{format_size, format_size_up};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
@@ -129,12 +129,19 @@ fn size(bytes: u64) -> String {
     }
 }
 
-/// The same of a share of a region over several mappings, whose last digit is one more than is known.
+/// The same of a share of a region over several mappings, whose last digit is one more than is known: to the nearest, or up
+/// where it is a bound (`<`).
 fn marked(mark: char, bytes: u64) -> String {
-    let text = size(bytes);
-    match (text.split_once('.'), text.len() < usize::from(SIZE)) {
-        (Some((whole, rest)), false) => {
-            format!("{mark}{whole}{}", rest.trim_start_matches(|c: char| c.is_ascii_digit()))
+    if bytes == 0 {
+        return format!("{mark}0");
+    }
+    let is_bound = mark == '<';
+    let text = if is_bound { format_size_up(bytes) } else { format_size(bytes) };
+    match text.split_once('.') {
+        Some((whole, rest)) if text.len() >= usize::from(SIZE) => {
+            let (tenths, unit) = rest.split_at(1);
+            let up = if is_bound { tenths != "0" } else { tenths >= "5" };
+            format!("{mark}{}{unit}", whole.parse::<u64>().unwrap_or(0) + u64::from(up))
         }
         _ => format!("{mark}{text}"),
     }
@@ -221,11 +228,16 @@ mod tests {
             (0, "<0"),
             (64 << 10, "<64.0 KiB"),
             (999 << 20, "<999 MiB"),
+            ((100 << 20) + 1, "<101 MiB"),
             (1022 << 20, "<1022 MiB"),
+            ((1022 << 20) + (5 << 17), "<1023 MiB"),
+            ((1 << 30) + 1, "<1.1 GiB"),
             (3 << 30, "<3.0 GiB"),
         ] {
             assert_eq!(marked('<', bytes), text);
             assert!(text.len() <= usize::from(SIZE));
         }
+        assert_eq!(marked('~', (100 << 20) + (3 << 18)), "~101 MiB");
+        assert_eq!(marked('~', (100 << 20) + 1), "~100 MiB");
     }
 }

@@ -4,7 +4,7 @@ use super::{By, Certainty, Figure, Figures, HoldingsReport, MappingHoldings, Pro
 use crate::NOTHING_FITS;
 use crate::before_end;
 use crate::columns::{self, padded, shortened};
-use crate::units::{counted, format_address, format_seconds, format_size, format_time, noun};
+use crate::units::{counted, format_address, format_seconds, format_size, format_size_up, format_time, noun};
 use std::io::{self, Write};
 
 /// Columns from which on sizes are written in full.
@@ -343,7 +343,9 @@ impl Table {
         let mut text = padded(&shortened(&line.name, self.name), self.name);
         if let Some(f) = &line.figures {
             let size = |bytes: u64| if self.wide { format_size(bytes) } else { short_size(bytes) };
-            let about = |bytes: u64| if self.wide { format_size(bytes) } else { rough_size(bytes) };
+            let about = |bytes: u64| if self.wide { format_size(bytes) } else { rough_size(bytes, false) };
+            let no_less =
+                |bytes: u64| if self.wide { format_size_up(bytes) } else { rough_size(bytes, true) };
             let without = |figure| match figure {
                 Figure::WorkingSet(_) if !f.nothing_known() => "-",
                 Figure::Cold(_) => "-",
@@ -353,7 +355,7 @@ impl Table {
                 (None, _) => without(figure).to_owned(),
                 (Some(bytes), Certainty::Measured) => size(bytes),
                 (Some(bytes), Certainty::About) => format!("~{}", about(bytes)),
-                (Some(_), Certainty::AtMost(most)) => format!("<{}", about(most)),
+                (Some(_), Certainty::AtMost(most)) => format!("<{}", no_less(most)),
             };
             let mut cells = vec![size(f.mapped)];
             cells.extend(Figure::ALL.map(cell));
@@ -411,30 +413,26 @@ pub fn short_size(bytes: u64) -> String {
     if value < 9.95 { format!("{value:.1}{}", UNITS[unit]) } else { format!("{value:.0}{}", UNITS[unit]) }
 }
 
-/// The same of a figure with a mark before it, in at most three characters.
-fn rough_size(bytes: u64) -> String {
-    let exact = short_size(bytes);
-    if exact.len() <= 3 || bytes < 1 << 10 {
-        return if bytes < 1 << 10 && bytes > 0 { "1K".to_owned() } else { exact };
+/// The same of a figure with a mark before it, in at most three characters: to the nearest, or up where it is a bound.
+fn rough_size(bytes: u64, up: bool) -> String {
+    const UNITS: [char; 6] = ['K', 'M', 'G', 'T', 'P', 'E'];
+    if bytes == 0 {
+        return "0".to_owned();
     }
-    let (number, unit) = exact.split_at(exact.len() - 1);
-    match number.split_once('.') {
-        Some((whole, tenths)) => {
-            let up = u64::from(tenths >= "5");
-            format!("{}{unit}", whole.parse::<u64>().unwrap_or(0) + up)
-        }
+    let round = if up { f64::ceil } else { f64::round };
+    let mut value = bytes as f64 / 1024.0;
+    let mut units = UNITS.into_iter().peekable();
+    while let Some(unit) = units.next() {
+        let whole = round(value).max(1.0);
+        let Some(next) = units.peek().filter(|_| whole >= 100.0) else { return format!("{whole}{unit}") };
         // Of hundreds the next unit has tenths.
-        None => {
-            let tenths = (number.parse::<f64>().unwrap_or(0.0) / 102.4).round().clamp(1.0, 9.0);
-            let next = match unit {
-                "K" => "M",
-                "M" => "G",
-                "G" => "T",
-                _ => "P",
-            };
-            format!(".{tenths}{next}")
+        let tenths = round(value / 102.4);
+        if tenths < 10.0 {
+            return format!(".{tenths}{next}");
         }
+        value /= 1024.0;
     }
+    String::new()
 }
 
 #[cfg(test)]
@@ -450,11 +448,48 @@ mod tests {
             (64 << 10, "64K"),
             (9_900, "10K"),
             (500 << 10, ".5M"),
-            (999 << 10, ".9M"),
+            (949 << 10, ".9M"),
+            (999 << 10, "1M"),
             (579 << 20, ".6G"),
             (1126 << 20, "1G"),
         ] {
-            assert_eq!(rough_size(bytes), text);
+            assert_eq!(rough_size(bytes, false), text);
+        }
+        for (bytes, text) in [
+            (0, "0"),
+            (1, "1K"),
+            (64 << 10, "64K"),
+            ((64 << 10) + 1, "65K"),
+            (99 << 10, "99K"),
+            ((99 << 10) + 1, ".1M"),
+            (1434 << 10, "2M"),
+            (820 << 10, ".9M"),
+            (922 << 10, "1M"),
+            (u64::MAX, "16E"),
+        ] {
+            assert_eq!(rough_size(bytes, true), text, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn what_is_printed_of_a_bound_is_no_less() {
+        let value = |text: &str| {
+            let (number, unit) = text.split_at(text.len() - 1);
+            let power = "KMGTPE".find(unit).unwrap() as i32 + 1;
+            number.parse::<f64>().unwrap() * 1024_f64.powi(power)
+        };
+        let mut bytes = 1_u64;
+        while bytes < 1 << 52 {
+            for bytes in [bytes, bytes + 1, bytes * 7 / 5] {
+                let (up, near) = (rough_size(bytes, true), rough_size(bytes, false));
+                assert!(up.len() <= 3 && near.len() <= 3, "{bytes}: {up} {near}");
+                assert!(value(&up) >= bytes as f64, "{bytes}: {up}");
+                assert!(
+                    (value(&near) - bytes as f64).abs() <= (value(&up) - bytes as f64).abs().max(1023.0),
+                    "{bytes}: {near}"
+                );
+            }
+            bytes += bytes / 37 + 1;
         }
     }
 

@@ -21,6 +21,20 @@ pub fn format_size(bytes: u64) -> String {
     format!("{value:.1} {}", SIZE_UNITS[unit])
 }
 
+/// The same rounded up, as an upper bound is printed: never less than `bytes`, as far as a float tells them apart.
+pub fn format_size_up(bytes: u64) -> String {
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while (value * 10.0).ceil() >= 10_240.0 && unit + 1 < SIZE_UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    format!("{:.1} {}", (value * 10.0).ceil() / 10.0, SIZE_UNITS[unit])
+}
+
 /// Bytes for an axis: as many digits as a round value needs, up to four: `512 MiB`, `1.25 GiB`.
 pub fn format_size_tick(bytes: u64) -> String {
     let unit = (bytes.max(1).ilog2() / 10) as usize;
@@ -148,6 +162,23 @@ mod tests {
             let time = Duration::from_nanos(ns);
             assert_eq!(format_time_exactly(time), text);
             assert_eq!(parse_time(text), Ok(time));
+        }
+    }
+
+    #[test]
+    fn bounds_are_rounded_up() {
+        for (bytes, text) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1.0 KiB"),
+            (1025, "1.1 KiB"),
+            (2 << 20, "2.0 MiB"),
+            ((2 << 20) + 1, "2.1 MiB"),
+            ((1 << 20) - 1, "1.0 MiB"),
+            ((1 << 30) + 1, "1.1 GiB"),
+            (u64::MAX, "16.0 EiB"),
+        ] {
+            assert_eq!(format_size_up(bytes), text, "{bytes}");
         }
     }
 

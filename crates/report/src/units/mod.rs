@@ -8,7 +8,7 @@ mod parse;
 
 pub use format::{
     counted, format_address, format_address_range, format_rate, format_seconds, format_share, format_size,
-    format_size_tick, format_time, format_time_exactly, noun, significant,
+    format_size_tick, format_size_up, format_time, format_time_exactly, noun, significant,
 };
 pub use parse::{
     Bounds, Rate, UnitError, parse_address, parse_address_range, parse_bound, parse_bounds, parse_rate,
