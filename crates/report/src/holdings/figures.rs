@@ -303,9 +303,15 @@ impl Density {
             parts.iter().map(|(bytes, one)| of(one).map(|value| value * bytes / all)).sum()
         };
         let mean = |of: &dyn Fn(&Self) -> f64| known(&|one| Some(of(one))).unwrap_or(0.0);
-        let mean_per_s = mean(&|one| one.mean_per_s);
+        let seen = mean(&|one| one.seen).min(1.0);
+        // Whether what is in use is hot depends on how often that is accessed, not on how much lies idle beside it.
+        let in_use = mean(&|one| one.seen * one.met[1]);
+        let mean_per_s = match in_use > 0.0 {
+            true => mean(&|one| one.seen * one.met[1] * one.mean_per_s) / in_use,
+            false => mean(&|one| one.mean_per_s),
+        };
         Self {
-            seen: mean(&|one| one.seen).min(1.0),
+            seen,
             resident: known(&|one| one.resident),
             per_s: mean(&|one| one.per_s),
             mean_per_s,

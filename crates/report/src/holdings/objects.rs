@@ -44,9 +44,11 @@ impl Said {
         Arc::new(Self { sums: density.sums(), weight: Weight::of(density), span: None })
     }
 
-    /// Of a portion of a region: a byte of it comes to `sums`, between these bounds.
-    pub fn of_portion(density: &Density, sums: Sums, span: Span) -> Arc<Self> {
-        Arc::new(Self { sums, weight: Weight::of(density), span: Some(span) })
+    /// Of a region that is spread evenly: a byte of it comes to `sums`; where it is a portion, between these bounds.
+    pub fn of_portion(density: &Density, sums: Sums, span: Option<Span>) -> Arc<Self> {
+        // What is in use of a part, and no more than is there of that, is not what the means of both come to.
+        let missed = sums.ws.map(|share| log(1.0 - share.min(1.0)));
+        Arc::new(Self { sums, weight: Weight { missed, ..Weight::of(density) }, span })
     }
 
     /// Of targets that ended: the share that is resident, those in the working sets, and those known to be idle for each time.

@@ -184,7 +184,11 @@ impl Owning {
         given.clear();
         portions.give(|owner, one| given.push((owner, *one)));
         let own = given.iter().find(|(owner, _)| *owner == OWN).map_or_else(Given::default, |(_, own)| *own);
-        if let [(_, _)] = given.as_slice() {
+        if pieces.is_empty() {
+            return own;
+        }
+        let is_one = given.len() == 1;
+        if is_one && !is_strewn {
             // Most regions are of one.
             let mut last: Option<(usize, Arc<Said>)> = None;
             for &(at, object, start, size) in &*pieces {
@@ -217,7 +221,10 @@ impl Owning {
                         sums = Sums::default();
                         sums.add(&portion.sums, 1.0 / bytes);
                     }
-                    Said::of_portion(mean.as_ref().unwrap_or(density), sums, portion.span.per_byte(bytes))
+                    // Of one that has all of it there is nothing to share out, but its pages in use are laid down at addresses, and
+                    // who maps it elsewhere would have others.
+                    let span = (!is_one).then(|| portion.span.per_byte(bytes));
+                    Said::of_portion(mean.as_ref().unwrap_or(density), sums, span)
                 }
             };
             shares.push(Share::new(object, target.0, (start, size), &said));

@@ -208,3 +208,45 @@ fn private_files_are_the_same_for_all_and_shared_memory_is_not() {
         assert_eq!(holdings.stock().totals, holdings.totals());
     }
 }
+
+/// Sixteen processes that use the same tenth of a library: it is in use once, wherever each has it. Which pages those are is not recorded, and
+/// they were laid down at other ones in each whose address is no multiple of the others'.
+#[test]
+fn the_same_pages_are_in_use_wherever_a_library_is_mapped() {
+    for (perms, same) in [("r-xp", true), ("r--s", false)] {
+        for (step, idle_bp) in
+            [(0, 9000), (4 * KIB, 9000), (16 * KIB, 9000), (16 * KIB, 9800), (100 * KIB, 5000)]
+        {
+            let mut holdings = Holdings::default();
+            let base = |t: u64| (t << 32) + t * step;
+            for t in 1..=16 {
+                let list = vec![mapping(base(t), base(t) + 16 * MIB, perms, "/lib/code.so", 8, 0)];
+                holdings.note(&mappings(t, list));
+            }
+            for i in 0..120 {
+                let mut all = snapshot(i, 1, Vec::new());
+                let one = |t| vec![strewn(base(t), base(t) + 16 * MIB, 20, idle_bp)];
+                all.targets = (1..=16).map(|t| TargetSnapshot::new(TargetId(t), one(t))).collect();
+                holdings.snapshot(&all);
+            }
+            let (object, one) = (holdings.objects()[0].figures, holdings.figures(TargetId(1)).unwrap());
+            // Pages are cut at borders of cells: a cell of 256 KiB has one more at the most.
+            let near = |a: u64, b: u64| a.abs_diff(b) <= 64 * 4096;
+            let in_use = 16 * MIB * u64::from(10_000 - idle_bp) / 10_000;
+            assert!(near(one.ws_1s, in_use), "{step} {idle_bp}: {one:?}");
+            if same {
+                assert!(
+                    near(object.ws_1s, in_use) && near(object.ws_10s.unwrap(), in_use),
+                    "{step}: {object:?}"
+                );
+                assert!(near(object.hot.unwrap(), in_use), "{step} {idle_bp}: {object:?}");
+                assert!(near(object.cold_10s.unwrap(), 16 * MIB - in_use), "{step} {idle_bp}: {object:?}");
+            } else {
+                let any = 1.0 - (f64::from(idle_bp) / 10_000.0).powi(16);
+                assert!(near(object.ws_1s, (16.0 * MIB as f64 * any) as u64), "{step} {idle_bp}: {object:?}");
+            }
+            assert_eq!(holdings.totals().ws_1s, object.ws_1s);
+            assert_eq!(holdings.stock().totals, holdings.totals());
+        }
+    }
+}
