@@ -41,6 +41,12 @@ impl Figure {
         Self::Unknown,
     ];
 
+    /// Whether of bytes that several map it is so only as far as it is so of all of them: one access is enough that a byte is not cold, and
+    /// is known.
+    const fn is_of_all(self) -> bool {
+        matches!(self, Self::Cold(_) | Self::Unknown)
+    }
+
     const fn place(self) -> usize {
         match self {
             Self::Resident => 0,
@@ -119,6 +125,8 @@ impl Serialize for Bounds {
 /// The same while it is added up, or of one byte.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Span {
+    /// Bytes that it is of.
+    mapped: f64,
     shared_out: f64,
     least: [f64; FIGURES],
     most: [f64; FIGURES],
@@ -128,7 +136,7 @@ impl Span {
     /// Of what is no share of anything.
     pub fn of(sums: &Sums) -> Self {
         let amounts = amounts(sums);
-        Self { shared_out: 0.0, least: amounts, most: amounts }
+        Self { mapped: sums.mapped, shared_out: 0.0, least: amounts, most: amounts }
     }
 
     /// Of a line that was given `own` of all that a region says.
@@ -173,6 +181,7 @@ impl Span {
 
     /// Adds `bytes` of `other`.
     pub fn add(&mut self, other: &Self, bytes: f64) {
+        self.mapped += other.mapped * bytes;
         self.shared_out += other.shared_out * bytes;
         for (sum, more) in self.least.iter_mut().zip(other.least).chain(self.most.iter_mut().zip(other.most))
         {
@@ -188,11 +197,22 @@ impl Span {
     }
 
     /// Of the same bytes, as several say: at least what any of them has at least. `is_same`: all have the same pages, and no more
-    /// than one has at most; else what each has may be others.
+    /// than one has at most; else what each has may be others. What is cold or unknown is so only as far as all of them say so: the least
+    /// that any of them has, or, where that may be other pages of each, what of them is left when each has all of the rest.
     pub fn with(&mut self, other: &Self, is_same: bool) {
+        let mapped = self.mapped.max(other.mapped);
+        self.mapped = mapped;
         self.shared_out = self.shared_out.max(other.shared_out);
-        for (least, other) in self.least.iter_mut().zip(other.least) {
-            *least = least.max(other);
+        for figure in Figure::ALL {
+            let at = figure.place();
+            let (Some(least), Some(&of_other)) = (self.least.get_mut(at), other.least.get(at)) else {
+                continue;
+            };
+            *least = match (figure.is_of_all(), is_same) {
+                (false, _) => least.max(of_other),
+                (true, true) => least.min(of_other),
+                (true, false) => (*least + of_other - mapped).max(0.0),
+            };
         }
         for (most, other) in self.most.iter_mut().zip(other.most) {
             *most = if is_same { most.max(other) } else { *most + other };

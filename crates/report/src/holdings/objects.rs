@@ -127,7 +127,7 @@ impl Scale {
 /// map it have the same pages.
 pub(super) fn spans(shares: &[Share], is_same: impl Fn(usize) -> bool) -> HashMap<usize, Span> {
     let portions = shares.iter().filter(|share| share.said.span.is_some());
-    let mut found: HashMap<usize, Span> = portions.map(|share| (share.object, Span::default())).collect();
+    let mut found: HashMap<usize, Option<Span>> = portions.map(|share| (share.object, None)).collect();
     let mut of_each: BTreeMap<(usize, u64), Span> = BTreeMap::new();
     for share in shares.iter().filter(|share| found.contains_key(&share.object)) {
         let whole = || Span::of(&share.said.sums);
@@ -138,9 +138,12 @@ pub(super) fn spans(shares: &[Share], is_same: impl Fn(usize) -> bool) -> HashMa
             .add(&share.said.span.unwrap_or_else(whole), bytes);
     }
     for ((object, _), span) in of_each {
-        found.entry(object).or_default().with(&span, is_same(object));
+        match found.entry(object).or_default() {
+            Some(all) => all.with(&span, is_same(object)),
+            none => *none = Some(span),
+        }
     }
-    found
+    found.into_iter().filter_map(|(object, span)| Some((object, span?))).collect()
 }
 
 /// Calls `done` with each object and its sums. `is_same`: whether all who map an object have the same pages of it.

@@ -250,3 +250,37 @@ fn the_same_pages_are_in_use_wherever_a_library_is_mapped() {
         }
     }
 }
+
+/// Two processes map a file: one has a region of its own for it and leaves it alone, of the other one region covers it and a neighbour, and half
+/// of that is in use. So all of the file may be cold, or none of it.
+#[test]
+fn no_more_of_a_file_is_known_to_be_cold_than_all_who_map_it_leave_alone() {
+    for perms in ["r--s", "r--p"] {
+        let mut holdings = Holdings::default();
+        let base = |t: u64| t << 32;
+        for t in 1..=2 {
+            let (middle, end) = (base(t) + 8 * MIB, base(t) + 16 * MIB);
+            let list = vec![
+                mapping(base(t), middle, perms, "/srv/a", 9, 0),
+                mapping(middle, end, "rw-p", "[heap]", 0, 0),
+            ];
+            holdings.note(&mappings(t, list));
+        }
+        let idle = |from: u64, to: u64| strewn(from, to, 0, 0);
+        for i in 0..150 {
+            let mut all = snapshot(i, 1, Vec::new());
+            let (middle, end) = (base(1) + 8 * MIB, base(1) + 16 * MIB);
+            all.targets = vec![
+                TargetSnapshot::new(TargetId(1), vec![idle(base(1), middle), idle(middle, end)]),
+                TargetSnapshot::new(TargetId(2), vec![strewn(base(2), base(2) + 16 * MIB, 20, 5000)]),
+            ];
+            holdings.snapshot(&all);
+        }
+        let file = holdings.objects()[0].figures;
+        for figure in [Figure::Cold(0), Figure::WorkingSet(1)] {
+            assert_eq!(file.shown(figure), Some(4 * MIB), "{perms} {figure:?}");
+            assert_eq!(file.certainty(figure), Certainty::AtMost(8 * MIB), "{perms} {figure:?}");
+        }
+        assert_eq!(file.certainty(Figure::Resident), Certainty::Measured);
+    }
+}
