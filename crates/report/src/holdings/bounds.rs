@@ -7,6 +7,7 @@
 //! all that.
 
 use super::figures::{COLD_NAMES, Sums, WINDOWS_S};
+use super::objects::OfObject;
 use serde::{Serialize, Serializer};
 
 /// A figure of a line of which a part may be shared out.
@@ -158,24 +159,29 @@ impl Span {
         span
     }
 
-    /// Of several targets, of each what is its own and all that it says, and of the `objects` that they map, once each. What a target's own
-    /// has less, the objects have more, once: no less of them, all together, than the one target says that has most of them.
-    pub fn of_all(targets: &[(Self, Sums)], objects: &Sums) -> Self {
-        let mut span = Self::of(objects);
-        let mut in_objects = [0.0_f64; FIGURES];
-        span.least = [0.0; FIGURES];
-        for (own, all) in targets {
-            span.shared_out += own.shared_out;
-            let of_one = amounts(all).into_iter().zip(own.least);
-            for (most, (all, least)) in in_objects.iter_mut().zip(of_one) {
-                *most = most.max(all - least);
-            }
-            for (sum, more) in span.least.iter_mut().zip(own.least).chain(span.most.iter_mut().zip(own.most))
-            {
-                *sum += more;
+    /// Of several targets, of each what is its own and all that it says, and of the `objects` that they map, once each. Where no object
+    /// is of several of them, `total` was measured. Otherwise what a target's own has less, the objects have more, once: no less of them, all
+    /// together, than the one target says that has most of them, but of what others make less of.
+    pub fn of_all<'a>(
+        total: &Sums,
+        targets: &[(Self, Sums)],
+        objects: impl Iterator<Item = &'a OfObject> + Clone,
+    ) -> Self {
+        if !objects.clone().any(|object| object.several) {
+            return Self::of(total);
+        }
+        let mut span = Self::default();
+        for object in objects {
+            let of_one = object.span.map_or_else(|| Self::of(&object.sums), |span| span.within(&object.sums));
+            span.add(&of_one, 1.0);
+        }
+        for figure in Figure::ALL.into_iter().filter(|figure| !figure.is_of_all()) {
+            let at = figure.place();
+            for (own, all) in targets {
+                span.least[at] = span.least[at].max(amounts(all)[at] - own.least[at]);
             }
         }
-        span.least.iter_mut().zip(in_objects).for_each(|(least, more)| *least += more);
+        targets.iter().for_each(|(own, _)| span.add(own, 1.0));
         span
     }
 
@@ -225,16 +231,26 @@ impl Span {
         if bytes(self.shared_out) == 0 {
             return None;
         }
-        let mut bounds = Bounds { shared_out: bytes(self.shared_out.min(sums.mapped)), ..Bounds::default() };
-        let given = amounts(sums);
-        for (at, given) in given.into_iter().enumerate() {
+        let near = self.within(sums);
+        Some(Bounds {
+            shared_out: bytes(self.shared_out.min(sums.mapped)),
+            least: near.least.map(bytes),
+            most: near.most.map(bytes),
+        })
+    }
+
+    /// The same as far as figures can be that come to `sums`.
+    fn within(&self, sums: &Sums) -> Self {
+        let mut near = *self;
+        let figures = near.least.iter_mut().zip(&mut near.most).zip(amounts(sums));
+        for (at, ((least, highest), given)) in figures.enumerate() {
             let most = if at == 0 { sums.mapped } else { sums.resident.unwrap_or(sums.mapped).max(given) };
             // Of what is present no more can be in use than may be present.
             let most = if at == 0 { most } else { most.max(self.most[0].min(sums.mapped)) };
-            bounds.least[at] = bytes(self.least[at].min(given));
-            bounds.most[at] = bytes(self.most[at].clamp(given, most.max(given)));
+            *least = least.min(given);
+            *highest = highest.clamp(given, most.max(given));
         }
-        Some(bounds)
+        near
     }
 }
 

@@ -123,21 +123,54 @@ impl Scale {
     }
 }
 
-/// What all who map an object may have of it, of those objects of which somebody has a portion of a region. `is_same`: whether all who
-/// map it have the same pages.
-pub(super) fn spans(shares: &[Share], is_same: impl Fn(usize) -> bool) -> HashMap<usize, Span> {
-    let portions = shares.iter().filter(|share| share.said.span.is_some());
+/// What all who map an object have of it.
+#[derive(Clone, Debug)]
+pub(super) struct OfObject {
+    pub sums: Sums,
+    /// Between which bounds that lies, where somebody has a portion of a region.
+    pub span: Option<Span>,
+    /// Whether several say something of it.
+    pub several: bool,
+}
+
+/// Every object, each byte once. `is_same`: whether all who map an object have the same pages of it.
+pub(super) fn each(
+    shares: &[&Share],
+    scale: &Scale,
+    is_same: impl Fn(usize) -> bool,
+) -> BTreeMap<usize, OfObject> {
+    let mut said_by: HashMap<usize, (u64, bool)> = HashMap::new();
+    for share in shares {
+        let (first, several) = said_by.entry(share.object).or_insert((share.target, false));
+        *several |= share.target != *first;
+    }
+    let spans = spans(shares.iter().copied(), &is_same);
+    let mut found = BTreeMap::new();
+    add_up(shares.iter().copied(), scale, &is_same, |object, sums| {
+        let several = said_by.get(&object).is_some_and(|(_, several)| *several);
+        found.insert(object, OfObject { sums: *sums, span: spans.get(&object).copied(), several });
+    });
+    found
+}
+
+/// What all who map an object may have of it, of those objects of which somebody has a portion of a region.
+fn spans<'a>(
+    shares: impl Iterator<Item = &'a Share> + Clone,
+    is_same: impl Fn(usize) -> bool,
+) -> HashMap<usize, Span> {
+    let portions = shares.clone().filter(|share| share.said.span.is_some());
     let mut found: HashMap<usize, Option<Span>> = portions.map(|share| (share.object, None)).collect();
-    let mut of_each: BTreeMap<(usize, u64), Span> = BTreeMap::new();
-    for share in shares.iter().filter(|share| found.contains_key(&share.object)) {
+    let mut of_each: BTreeMap<(usize, u64, bool), Span> = BTreeMap::new();
+    for share in shares.filter(|share| found.contains_key(&share.object)) {
         let whole = || Span::of(&share.said.sums);
         let bytes = (share.end - share.start) as f64;
+        // What a target left is not beside what it has.
         of_each
-            .entry((share.object, share.target))
+            .entry((share.object, share.target, share.said.weight.ended))
             .or_default()
             .add(&share.said.span.unwrap_or_else(whole), bytes);
     }
-    for ((object, _), span) in of_each {
+    for ((object, ..), span) in of_each {
         match found.entry(object).or_default() {
             Some(all) => all.with(&span, is_same(object)),
             none => *none = Some(span),
@@ -147,7 +180,7 @@ pub(super) fn spans(shares: &[Share], is_same: impl Fn(usize) -> bool) -> HashMa
 }
 
 /// Calls `done` with each object and its sums. `is_same`: whether all who map an object have the same pages of it.
-pub(super) fn add_up<'a>(
+fn add_up<'a>(
     shares: impl Iterator<Item = &'a Share>,
     scale: &Scale,
     is_same: impl Fn(usize) -> bool,

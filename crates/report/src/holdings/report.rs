@@ -261,7 +261,7 @@ impl HoldingsAnalysis {
             time_ns: holdings.now_ns(),
             observed_ns: all.iter().map(|p| p.observed_ns).max().unwrap_or(0),
             by: options.by,
-            totals: holdings.totals_between(),
+            totals: holdings.totals(),
             totals_are_of_more: !options.mapping.is_empty(),
             nr_partial: all.iter().filter(|p| p.is_partial && p.ended.is_none()).count() as u64,
             highest: None,

@@ -3,7 +3,7 @@
 use super::bounds::Span;
 use super::figures::{Density, Figures, Sums};
 use super::layer::Segment;
-use super::objects::{self, Scale, Share};
+use super::objects::{self, OfObject, Scale, Share};
 use super::past::Past;
 use super::portions::{Given, Portions};
 use super::stock::Owning;
@@ -233,14 +233,14 @@ impl Holdings {
 
     /// Every file and shared memory, also files that nobody maps any more and somebody used within a minute.
     pub fn objects(&self) -> Vec<ObjectHoldings> {
-        let mut shares = self.shares();
+        let shares = self.shares();
         let running: HashSet<usize> = shares.iter().map(|share| share.object).collect();
         // What has no name went with the last who mapped it.
         let outlives = |at| self.space.object_at(at).is_some_and(|object| !object.path().ends_with(DELETED));
-        let nr_running = shares.len();
-        self.past.shares(self.now, |at| running.contains(&at) || outlives(at), &mut shares);
+        let mut past = Vec::new();
+        self.past.shares(self.now, |at| running.contains(&at) || outlives(at), &mut past);
         let mut mappers: BTreeMap<usize, Vec<u64>> = BTreeMap::new();
-        for share in &shares[..nr_running] {
+        for share in &shares {
             let list = mappers.entry(share.object).or_default();
             // Those of one target come one after the other.
             if list.last() != Some(&share.target) {
@@ -248,10 +248,10 @@ impl Holdings {
             }
         }
         let is_same = |object| self.space.is_same_for_all(object);
-        let spans = objects::spans(&shares, is_same);
         let mut rows = Vec::new();
-        objects::add_up(shares.iter(), &self.scale, is_same, |index, sums| {
-            let Some(object) = self.space.object_at(index) else { return };
+        let shares: Vec<&Share> = shares.iter().chain(&past).collect();
+        for (index, OfObject { sums, span, .. }) in objects::each(&shares, &self.scale, is_same) {
+            let Some(object) = self.space.object_at(index) else { continue };
             let mappers = mappers.get(&index).map_or(&[][..], Vec::as_slice);
             let mut observed = longest(mappers.iter().filter_map(|target| self.held.get(target)));
             if let Some(from) = self.past.from().filter(|_| self.past.knows(index)) {
@@ -259,7 +259,7 @@ impl Holdings {
             }
             // Files that nobody maps any more and nobody used within a minute are many, and nobody's.
             if mappers.is_empty() && sums.ws[2] <= 0.0 {
-                return;
+                continue;
             }
             rows.push(ObjectHoldings {
                 name: object.name.clone(),
@@ -267,11 +267,11 @@ impl Holdings {
                 id: object.id.to_string(),
                 mappers: mappers.len() as u64,
                 figures: Figures {
-                    bounds: spans.get(&index).and_then(|span| span.bounds(sums)),
+                    bounds: span.and_then(|span| span.bounds(&sums)),
                     ..sums.figures(observed, &self.scale)
                 },
             });
-        });
+        }
         rows
     }
 
@@ -287,20 +287,15 @@ impl Holdings {
     }
 
     /// All of it: what several targets map counts once; of a single one as its own line has it, in which what it maps twice counts
-    /// twice. Of those that ended only what they did in objects that others map is part of it.
+    /// twice. Of those that ended only what they did in objects that others map is part of it. It has bounds where regions cover what is a
+    /// process's own beside what others map too: how much of them counts once is not known.
     pub fn totals(&self) -> Figures {
-        Figures { bounds: None, ..self.totals_between() }
-    }
-
-    /// The same with the bounds between which it lies: where regions cover what is a process's own beside what others map too, it is
-    /// not known how much of them counts once.
-    pub fn totals_between(&self) -> Figures {
-        let mut shares = self.shares();
+        let shares = self.shares();
         let running: HashSet<usize> = shares.iter().map(|share| share.object).collect();
-        let nr_running = shares.len();
-        self.past.shares(self.now, |object| running.contains(&object), &mut shares);
+        let mut past = Vec::new();
+        self.past.shares(self.now, |object| running.contains(&object), &mut past);
         if self.held.len() == 1
-            && shares.len() == nr_running
+            && past.is_empty()
             && let Some(only) = self.held.keys().next().and_then(|id| self.figures(TargetId(*id)))
         {
             return only;
@@ -313,10 +308,12 @@ impl Holdings {
             owns.push((own.span, held.sums(&self.scale)));
         }
         let is_same = |object| self.space.is_same_for_all(object);
-        let mut objects = Sums::default();
-        objects::add_up(shares.iter(), &self.scale, is_same, |_, object| objects.add(object, 1.0));
-        total.sums.add(&objects, 1.0);
-        total.span = Span::of_all(&owns, &objects);
+        let shares: Vec<&Share> = shares.iter().chain(&past).collect();
+        let objects = objects::each(&shares, &self.scale, is_same);
+        let mut of_objects = Sums::default();
+        objects.values().for_each(|object| of_objects.add(&object.sums, 1.0));
+        total.sums.add(&of_objects, 1.0);
+        total.span = Span::of_all(&total.sums, &owns, objects.values());
         total.figures(self.observed_s(), &self.scale)
     }
 

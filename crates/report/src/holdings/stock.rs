@@ -4,9 +4,10 @@
 //! kept together with the time until which it stands: until a snapshot changes the target, or the next border of a window
 //! or of a time after which memory is cold passes what was accessed last. The same holds for what targets say of objects.
 
+use super::bounds::Span;
 use super::figures::{COLD_S, Density, Figures, Sums, WINDOWS_S, known_after};
 use super::layer::Segment;
-use super::objects::{self, Said, Scale, Share};
+use super::objects::{self, OfObject, Said, Scale, Share};
 use super::portions::{Given, Portions};
 use super::{FADE_S, Held, Holdings, history::ROUNDING_S};
 use crate::space::Space;
@@ -31,7 +32,9 @@ pub(super) struct Found {
     /// Until when it stands unless the target changes, seconds: no longer from then on.
     stands_until: f64,
     figures: Figures,
-    own: Sums,
+    /// All that it maps, and of that its own.
+    all: Sums,
+    own: Given,
     shares: Vec<Share>,
 }
 
@@ -39,7 +42,7 @@ pub(super) struct Found {
 #[derive(Clone, Debug, Default)]
 pub(super) struct LastStock {
     scale: Scale,
-    objects: BTreeMap<usize, Sums>,
+    objects: BTreeMap<usize, OfObject>,
     /// Objects of which not all shares are what they were.
     changed: BTreeSet<usize>,
     /// When that was, seconds.
@@ -59,7 +62,8 @@ impl Holdings {
         let (last, space) = (&mut self.last, &self.space);
         let rescaled = last.scale != self.scale;
         last.scale = self.scale;
-        let (mut processes, mut totals) = (Vec::with_capacity(self.held.len()), Sums::default());
+        let (mut processes, mut totals) = (Vec::with_capacity(self.held.len()), Given::default());
+        let mut owns = Vec::with_capacity(self.held.len());
         for (&id, held) in &mut self.held {
             let stands = |found: &Found| {
                 found.at.is_some_and(|at| held.until == at || held.until < found.stands_until)
@@ -73,7 +77,8 @@ impl Holdings {
                 held.found = Some(found);
             }
             if let Some(found) = &held.found {
-                totals.add(&found.own, 1.0);
+                totals.sums.add(&found.own.sums, 1.0);
+                owns.push((found.own.span, found.all));
                 processes.push((TargetId(id), found.figures));
             }
         }
@@ -91,12 +96,14 @@ impl Holdings {
             let mut past = Vec::new();
             self.past.shares(self.now, |object| running.contains(&object), &mut past);
             let is_same = |object| self.space.is_same_for_all(object);
-            objects::add_up(shares.into_iter().chain(&past), &self.scale, is_same, |object, sums| {
-                last.objects.insert(object, *sums);
-            });
+            let shares: Vec<&Share> = shares.into_iter().chain(&past).collect();
+            last.objects.extend(objects::each(&shares, &self.scale, is_same));
             last.changed.clear();
         }
-        last.objects.values().for_each(|object| totals.add(object, 1.0));
+        let mut of_objects = Sums::default();
+        last.objects.values().for_each(|object| of_objects.add(&object.sums, 1.0));
+        totals.sums.add(&of_objects, 1.0);
+        totals.span = Span::of_all(&totals.sums, &owns, last.objects.values());
         let totals = match processes.as_slice() {
             [(_, only)] if !last.objects.keys().any(|object| self.past.knows(*object)) => *only,
             _ => totals.figures(self.observed_s(), &self.scale),
@@ -123,7 +130,7 @@ impl Held {
     }
 
     fn find(&self, id: u64, space: &Space, scale: &Scale) -> Found {
-        let (mut all, mut own) = (Sums::default(), Sums::default());
+        let (mut all, mut own) = (Sums::default(), Given::default());
         let mut shares = Vec::new();
         let mut stands_until = f64::INFINITY;
         let cold = COLD_S.map(|time| self.layer.known_from + time);
@@ -142,10 +149,10 @@ impl Held {
                 }
             }
             let given = owning.cut(TargetId(id), (space, scale), region, &mut shares);
-            own.add(&given.sums, 1.0);
+            own.add(&given);
         });
         let figures = all.figures(self.observed_s(), scale);
-        Found { at: Some(self.until), stands_until, figures, own, shares }
+        Found { at: Some(self.until), stands_until, figures, all, own, shares }
     }
 }
 

@@ -99,7 +99,12 @@ fn remarks(report: &HoldingsReport, lines: &[Line]) -> Vec<String> {
         let known = |f: &Figures| {
             Figure::ALL.iter().any(|figure| f.shown(*figure).is_some() && of(&f.certainty(*figure)))
         };
-        lines.iter().filter_map(|l| l.figures.as_ref()).chain([&report.totals]).any(known)
+        lines
+            .iter()
+            .filter_map(|l| l.figures.as_ref())
+            .chain([&report.totals])
+            .chain(report.highest.iter().map(|h| &h.figures))
+            .any(known)
     };
     let (about, at_most) = (is(|c| *c == Certainty::About), is(|c| matches!(c, Certainty::AtMost(_))));
     if about || at_most {

@@ -284,3 +284,66 @@ fn no_more_of_a_file_is_known_to_be_cold_than_all_who_map_it_leave_alone() {
         assert_eq!(file.certainty(Figure::Resident), Certainty::Measured);
     }
 }
+
+/// Nothing of it is any process's own: of a region over two files the sum is known, and how much of that others use too is not.
+#[test]
+fn the_sum_of_files_that_several_map_has_bounds_as_well() {
+    let mut analysis = HoldingsAnalysis::new(HoldingsOptions::default());
+    let mut holdings = Holdings::default();
+    let base = |t: u64| t << 32;
+    let file = |at: u64, i: u64| mapping(at, at + 8 * MIB, "r--p", &format!("/lib/{i}"), 8 + i, 0);
+    for list in
+        [mappings(1, vec![file(base(1), 1), file(base(1) + 8 * MIB, 2)]), mappings(2, vec![file(base(2), 1)])]
+    {
+        analysis.note(&list);
+        holdings.note(&list);
+    }
+    for i in 0..150 {
+        let mut all = snapshot(i, 1, Vec::new());
+        all.targets = vec![
+            TargetSnapshot::new(TargetId(1), vec![strewn(base(1), base(1) + 16 * MIB, 20, 5000)]),
+            TargetSnapshot::new(TargetId(2), vec![strewn(base(2), base(2) + 8 * MIB, 20, 0)]),
+        ];
+        holdings.snapshot(&all);
+        analysis.snapshot(&all);
+    }
+    let totals = holdings.totals();
+    assert_eq!((totals.ws_10s, totals.certainty(Figure::WorkingSet(1))), (Some(12 * MIB), Certainty::About));
+    assert_eq!(totals.certainty(Figure::Resident), Certainty::Measured);
+    assert_eq!(holdings.stock().totals, totals);
+    let reason = "exited".to_owned();
+    analysis.note(&Item::TargetEnd(TargetEnd { target: 2, time_ns: 150 * AGGR_NS, reason }));
+    for i in 150..170 {
+        let one = vec![strewn(base(1), base(1) + 16 * MIB, 0, 0)];
+        analysis.snapshot(&snapshot(i, 1, one));
+    }
+    let mut text = Vec::new();
+    let report = analysis.finish();
+    write_table(&report, 100, &mut text).unwrap();
+    let text = String::from_utf8(text).unwrap();
+    let highest = text.lines().find(|line| line.starts_with("highest, ")).unwrap();
+    assert!(highest.contains(" ~12M") && text.contains("~: about"), "{text}");
+}
+
+/// Where each file is of one process, all regions count once.
+#[test]
+fn the_sum_of_what_no_other_maps_is_measured() {
+    let mut holdings = Holdings::default();
+    for t in 1..=2_u64 {
+        let base = t << 32;
+        let list = vec![
+            mapping(base, base + 8 * MIB, "r--s", &format!("/srv/{t}"), 8 + t, 0),
+            mapping(base + 8 * MIB, base + 16 * MIB, "rw-p", "[heap]", 0, 0),
+        ];
+        holdings.note(&mappings(t, list));
+    }
+    for i in 0..120 {
+        let mut all = snapshot(i, 1, Vec::new());
+        let one = |t: u64| vec![strewn(t << 32, (t << 32) + 16 * MIB, 20, 5000)];
+        all.targets = (1..=2).map(|t| TargetSnapshot::new(TargetId(t), one(t))).collect();
+        holdings.snapshot(&all);
+    }
+    let totals = holdings.totals();
+    assert_eq!((totals.ws_1s, totals.cold_10s, totals.bounds), (16 * MIB, Some(16 * MIB), None));
+    assert_eq!(holdings.stock().totals, totals);
+}
