@@ -304,10 +304,10 @@ impl Holdings {
             return;
         }
         let (moved, left) = self.space.remap(mappings);
-        let Self { held, space, past, scale, .. } = self;
+        let Self { held, past, scale, .. } = self;
         if let Some(held) = held.get_mut(&mappings.target) {
             // What it did in files that it maps no more is theirs, as if it had ended.
-            held.leave(&left, (space, scale), past);
+            held.leave(mappings.target, &left, scale, past);
             held.layer.forget(&moved);
             held.changes();
         }

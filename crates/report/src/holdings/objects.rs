@@ -77,6 +77,26 @@ impl Said {
     }
 }
 
+impl Said {
+    /// Of what a target left, so much that it comes to the more of that and what it has now (`share`), when both are put together as if
+    /// independent of each other.
+    pub fn beyond(&self, share: &Share) -> Arc<Self> {
+        let (left, has) = (&self.weight, &share.said.weight);
+        let beyond = |left: i64, has: i64| (left - has).max(0);
+        let mut weight = left.clone();
+        weight.absent = left.absent.map(|absent| beyond(absent, has.absent.unwrap_or(0)));
+        if has.knows {
+            for (missed, has) in weight.missed.iter_mut().zip(has.missed) {
+                *missed = beyond(*missed, has);
+            }
+        }
+        for (idle, has) in weight.idle.iter_mut().zip(has.idle) {
+            *idle = idle.map(|idle| beyond(idle, has.unwrap_or(0)));
+        }
+        Arc::new(Self { sums: self.sums, weight, span: self.span })
+    }
+}
+
 impl Share {
     /// Of `size` bytes from `start` on.
     pub fn new(object: usize, target: u64, (start, size): (u64, u64), said: &Arc<Said>) -> Self {

@@ -1,5 +1,9 @@
 //! What targets that ended did in files and shared memory, which outlive them; and those that go on, in what they have unmapped.
 //!
+//! What a target that goes on left is kept by itself. Bytes that it maps anew, here or there, are the same bytes in use by the same
+//! program: what it did in them then and does now is not independent, and the more of it is what counts. When it has ended, all that
+//! it left is put together with what others did.
+//!
 //! A byte of an object is the same whoever accesses it: what a process read three seconds ago is part of the working set of ten
 //! seconds, also if that process has ended since. So of each object it is kept when its bytes were accessed last by any of those
 //! that ended, by the rules of [`super::objects`], how much of it they had in memory at their end, and how much of it could not be
@@ -12,7 +16,7 @@ use super::figures::{COLD_S, WINDOWS_S};
 use super::history::History;
 use super::layer::Segment;
 use super::objects::{Said, Share};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// Stretches that an object is cut into. A guess: of more, neighbours are joined, which leaves all sums as they are.
@@ -21,8 +25,8 @@ const MOST_STRETCHES: usize = 256;
 /// What is known of each object.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Past {
-    /// Sorted, disjoint.
-    objects: BTreeMap<usize, Vec<Stretch>>,
+    /// By object, and by who left it: `None`, all that ended. Sorted, disjoint.
+    objects: BTreeMap<(usize, Option<u64>), Vec<Stretch>>,
     /// Since when any of those that ended was observed, seconds.
     from: Option<f64>,
 }
@@ -42,11 +46,11 @@ struct Stretch {
 }
 
 impl Past {
-    /// Takes over what a target that ended did in `size` bytes from `start` on, which are part of `segment`, whose history goes
-    /// to `until`. It was observed from `from` on. `is_same`: whether all who map the object have the same pages of it.
+    /// Takes over what `target` left of `size` bytes from `start` on, which are part of `segment`, whose history goes
+    /// to `until`. It was observed from `from` on.
     pub fn take(
         &mut self,
-        (object, is_same): (usize, bool),
+        (object, target): (usize, u64),
         (start, size): (u64, u64),
         segment: &Segment,
         (from, until): (f64, f64),
@@ -64,19 +68,40 @@ impl Past {
             unknown,
             until,
         };
-        let list = self.objects.entry(object).or_default();
-        lay(list, new, is_same);
+        let list = self.objects.entry((object, Some(target))).or_default();
+        // The same program's, so the same pages.
+        lay(list, new, true);
         reduce(list, until);
         self.from = Some(self.from.map_or(from, |before| before.min(from)));
     }
 
+    /// A target ends: what it left is put to what others did. `is_same`: whether all who map an object have the same pages of it.
+    pub fn end(&mut self, target: u64, is_same: impl Fn(usize) -> bool) {
+        let mut left = Vec::new();
+        self.objects.retain(|(object, by), list| {
+            let goes = *by == Some(target);
+            if goes {
+                left.push((*object, std::mem::take(list)));
+            }
+            !goes
+        });
+        for (object, stretches) in left {
+            let list = self.objects.entry((object, None)).or_default();
+            for stretch in stretches {
+                let until = stretch.until;
+                lay(list, stretch, is_same(object));
+                reduce(list, until);
+            }
+        }
+    }
+
     /// Forgets the objects that are not `wanted`.
     pub fn retain(&mut self, wanted: impl Fn(usize) -> bool) {
-        self.objects.retain(|object, _| wanted(*object));
+        self.objects.retain(|(object, _), _| wanted(*object));
     }
 
     pub fn knows(&self, object: usize) -> bool {
-        self.objects.contains_key(&object)
+        self.objects.range((object, None)..=(object, Some(u64::MAX))).next().is_some()
     }
 
     /// Since when any of them was observed, seconds.
@@ -88,19 +113,63 @@ impl Past {
     pub fn moving(&self, before: f64) -> impl Iterator<Item = usize> {
         let longest = COLD_S.into_iter().chain(WINDOWS_S).fold(0.0, f64::max);
         let moves = move |list: &[Stretch]| list.iter().any(|stretch| stretch.until + longest >= before);
-        self.objects.iter().filter(move |(_, list)| moves(list)).map(|(object, _)| *object)
+        self.objects.iter().filter(move |(_, list)| moves(list)).map(|((object, _), _)| *object)
     }
 
-    /// Adds what they say at `now` of the objects that are `wanted`.
-    pub fn shares(&self, now: f64, wanted: impl Fn(usize) -> bool, out: &mut Vec<Share>) {
+    /// What they say at `now` of the objects that are `wanted`, beside what those who go on say (`running`). `is_same`: whether all who map
+    /// an object have the same pages of it.
+    pub fn shares<'a>(
+        &self,
+        now: f64,
+        wanted: impl Fn(usize) -> bool,
+        running: impl Iterator<Item = &'a Share>,
+        is_same: impl Fn(usize) -> bool,
+    ) -> Vec<Share> {
         let from = self.from.unwrap_or(now);
-        for (&object, list) in self.objects.iter().filter(|(object, _)| wanted(**object)) {
-            for stretch in list {
-                let said = stretch.said(now, from);
-                // No target's: they are none any more.
-                out.push(Share::new(object, 0, (stretch.start, stretch.end - stretch.start), &said));
+        let mut out = Vec::new();
+        // Of those who map again what they left.
+        let mut again: HashMap<(usize, u64), Vec<&Share>> = HashMap::new();
+        for (object, target) in self.objects.keys() {
+            if let Some(target) = target.filter(|_| wanted(*object) && !is_same(*object)) {
+                again.insert((*object, target), Vec::new());
             }
         }
+        if !again.is_empty() {
+            for share in running {
+                if let Some(list) = again.get_mut(&(share.object, share.target)) {
+                    list.push(share);
+                }
+            }
+            again.values_mut().for_each(|list| list.sort_by_key(|share| share.start));
+        }
+        for (&(object, target), list) in self.objects.iter().filter(|((object, _), _)| wanted(*object)) {
+            let now_has =
+                target.and_then(|target| again.get(&(object, target))).map_or(&[][..], Vec::as_slice);
+            // No target's: they are none any more.
+            let target = target.unwrap_or(0);
+            for stretch in list {
+                let said = stretch.said(now, from);
+                let mut at = stretch.start;
+                let mut put = |from: u64, to: u64, said: &Arc<Said>| {
+                    if from < to {
+                        out.push(Share::new(object, target, (from, to - from), said));
+                    }
+                };
+                for share in now_has.iter().filter(|share| share.end > stretch.start) {
+                    if share.start >= stretch.end {
+                        break;
+                    }
+                    let (begin, end) = (share.start.max(at), share.end.min(stretch.end));
+                    put(at, begin, &said);
+                    if begin < end {
+                        put(begin, end, &said.beyond(share));
+                    }
+                    at = at.max(end);
+                }
+                put(at, stretch.end, &said);
+            }
+        }
+        out
     }
 }
 

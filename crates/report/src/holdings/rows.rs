@@ -237,8 +237,9 @@ impl Holdings {
         let running: HashSet<usize> = shares.iter().map(|share| share.object).collect();
         // What has no name went with the last who mapped it.
         let outlives = |at| self.space.object_at(at).is_some_and(|object| !object.path().ends_with(DELETED));
-        let mut past = Vec::new();
-        self.past.shares(self.now, |at| running.contains(&at) || outlives(at), &mut past);
+        let is_same = |object| self.space.is_same_for_all(object);
+        let past =
+            self.past.shares(self.now, |at| running.contains(&at) || outlives(at), shares.iter(), is_same);
         let mut mappers: BTreeMap<usize, Vec<u64>> = BTreeMap::new();
         for share in &shares {
             let list = mappers.entry(share.object).or_default();
@@ -247,7 +248,6 @@ impl Holdings {
                 list.push(share.target);
             }
         }
-        let is_same = |object| self.space.is_same_for_all(object);
         let mut rows = Vec::new();
         let shares: Vec<&Share> = shares.iter().chain(&past).collect();
         for (index, OfObject { sums, span, .. }) in objects::each(&shares, &self.scale, is_same) {
@@ -292,8 +292,8 @@ impl Holdings {
     pub fn totals(&self) -> Figures {
         let shares = self.shares();
         let running: HashSet<usize> = shares.iter().map(|share| share.object).collect();
-        let mut past = Vec::new();
-        self.past.shares(self.now, |object| running.contains(&object), &mut past);
+        let is_same = |object| self.space.is_same_for_all(object);
+        let past = self.past.shares(self.now, |object| running.contains(&object), shares.iter(), is_same);
         if self.held.len() == 1
             && past.is_empty()
             && let Some(only) = self.held.keys().next().and_then(|id| self.figures(TargetId(*id)))
@@ -307,7 +307,6 @@ impl Holdings {
             total.sums.add(&own.sums, 1.0);
             owns.push((own.span, held.sums(&self.scale)));
         }
-        let is_same = |object| self.space.is_same_for_all(object);
         let shares: Vec<&Share> = shares.iter().chain(&past).collect();
         let objects = objects::each(&shares, &self.scale, is_same);
         let mut of_objects = Sums::default();
@@ -327,7 +326,8 @@ impl Holdings {
                 pieces.extend(object.map(|(object, start)| (range, object, start)));
             });
         }
-        held.leave(&pieces, (space, scale), past);
+        held.leave(id, &pieces, scale, past);
+        past.end(id, |object| space.is_same_for_all(object));
     }
 
     /// For how long the one was observed that was observed longest, seconds. What began since then had no working set before.
@@ -387,8 +387,9 @@ impl Held {
     /// What it did in objects that it leaves is kept: in these addresses, in order, which are those of the object from an offset on.
     pub(super) fn leave(
         &mut self,
+        id: u64,
         pieces: &[(AddrRange, usize, u64)],
-        (space, scale): (&Space, &Scale),
+        scale: &Scale,
         past: &mut Past,
     ) {
         if pieces.is_empty() {
@@ -413,8 +414,7 @@ impl Held {
                     };
                     let inside = piece.intersection(range);
                     let start = start + (inside.start - piece.start);
-                    let object = (*object, space.is_same_for_all(*object));
-                    past.take(object, (start, inside.size()), of, times);
+                    past.take((*object, id), (start, inside.size()), of, times);
                 }
             }
         });

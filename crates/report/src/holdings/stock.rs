@@ -93,9 +93,9 @@ impl Holdings {
             let shares = self.held.values().filter_map(|held| held.found.as_ref()).flat_map(|f| &f.shares);
             let shares: Vec<&Share> = shares.filter(|share| changed.contains(&share.object)).collect();
             let running: HashSet<usize> = shares.iter().map(|share| share.object).collect();
-            let mut past = Vec::new();
-            self.past.shares(self.now, |object| running.contains(&object), &mut past);
             let is_same = |object| self.space.is_same_for_all(object);
+            let of_those = shares.iter().copied();
+            let past = self.past.shares(self.now, |object| running.contains(&object), of_those, is_same);
             let shares: Vec<&Share> = shares.into_iter().chain(&past).collect();
             last.objects.extend(objects::each(&shares, &self.scale, is_same));
             last.changed.clear();

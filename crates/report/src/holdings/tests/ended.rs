@@ -195,3 +195,51 @@ fn nothing_hot_in_what_little_is_known_is_unknown() {
     assert_eq!(figures(1, 20).known_hot(), Some(4096));
     assert_eq!((figures(6, 0).known_hot(), figures(6, 0).working_sets()[0]), (Some(0), Some(0)));
 }
+
+/// A file that one process maps anew every two seconds, here and there: it has as much of it in memory and in use as it has, not as
+/// several processes might. So it is while another maps it as well, and after the first has ended.
+#[test]
+fn what_one_process_maps_again_and_again_is_its_own_only_once() {
+    let (base, other) = (1 << 30, 2 << 30);
+    let file = |at: u64| mapping(at, at + 8 * MIB, "r--s", "/srv/a", 9, 0);
+    let part = |at: u64| RegionSnapshot { resident: Some(2 * MIB), ..region(at, at + 8 * MIB, 20) };
+    for others in [false, true] {
+        let mut holdings = Holdings::default();
+        if others {
+            holdings.note(&mappings(2, vec![file(other)]));
+        }
+        let take = |holdings: &mut Holdings, i: u64, first: Option<u64>| {
+            let mut all = snapshot(i, 1, Vec::new());
+            all.targets =
+                first.map(|at| TargetSnapshot::new(TargetId(1), vec![part(at)])).into_iter().collect();
+            if others {
+                all.targets.push(TargetSnapshot::new(TargetId(2), vec![part(other)]));
+            }
+            holdings.snapshot(&all);
+        };
+        let near = |a: Option<u64>, b: u64| a.is_some_and(|a| a.abs_diff(b) < 64 << 10);
+        // A quarter of it, or what two independent quarters come to.
+        let expected = if others { 7 * MIB / 2 } else { 2 * MIB };
+        for i in 0..400_u64 {
+            let at = base + (i / 20 % 2) * 64 * MIB;
+            if i % 20 == 0 {
+                holdings.note(&mappings(1, vec![file(at)]));
+            }
+            take(&mut holdings, i, Some(at));
+            if i % 20 == 5 && i > 100 {
+                let object = holdings.objects()[0].figures;
+                assert!(near(object.resident, expected), "{others} {i}: {object:?}");
+                assert!(near(object.ws_10s, expected), "{others} {i}: {object:?}");
+                assert_eq!(holdings.totals(), holdings.stock().totals);
+                assert!(near(holdings.totals().resident, expected), "{others} {i}");
+            }
+        }
+        let reason = "exited".to_owned();
+        holdings.note(&Item::TargetEnd(TargetEnd { target: 1, time_ns: 0, reason }));
+        take(&mut holdings, 400, None);
+        if others {
+            let object = holdings.objects()[0].figures;
+            assert!(near(object.resident, expected) && near(object.ws_10s, expected), "{object:?}");
+        }
+    }
+}
