@@ -161,6 +161,65 @@ fn on_a_narrow_terminal_a_figure_is_whole_or_not_there() {
     assert!(!total[12].is_empty() && total[13].is_empty(), "60 s were not observed: {csv}");
 }
 
+/// Of one process a heap and a file of 8 MiB each under one region, all of which is there and half in use.
+fn under_one_region(path: &Path, seconds: u64) {
+    let mut writer = create(path, Format::Rec).unwrap();
+    let attrs = RecordedAttrs { sample_us: 5000, aggr_us: 100_000, ..RecordedAttrs::default() };
+    let backend = Backend { name: "pte".to_owned(), ..Backend::default() };
+    writer.write(&Item::Header(Header { attrs, backend, ..Header::default() })).unwrap();
+    let comm = "server".to_owned();
+    writer.write(&Item::Target(TargetInfo { id: 1, pid: 101, comm, ..TargetInfo::default() })).unwrap();
+    let at = 1 << 36;
+    let map = |from: u64, perms: &'static str, name: &str, inode: u64| Mapping {
+        start: at + from * MIB,
+        end: at + (from + 8) * MIB,
+        perms: perms.into(),
+        name: name.into(),
+        inode,
+        ..Mapping::default()
+    };
+    let maps = [map(0, "rw-p", "[heap]", 0), map(8, "rw-s", "/dev/shm/segment", 7)].into();
+    writer.write(&Item::Mappings(Mappings { target: 1, maps, ..Mappings::default() })).unwrap();
+    for i in 0..seconds * 10 {
+        let region = RegionSnapshot {
+            range: AddrRange::new(at, at + 16 * MIB),
+            nr_accesses: 10,
+            nr_accesses_bp: 100_000,
+            idle_bp: 5000,
+            resident: Some(16 * MIB),
+            ..RegionSnapshot::default()
+        };
+        writer
+            .write_snapshot(&Snapshot {
+                start_ns: i * 100_000_000,
+                end_ns: (i + 1) * 100_000_000,
+                sample_ns: 5_000_000,
+                max_nr_accesses: 20,
+                targets: vec![TargetSnapshot::new(TargetId(1), vec![region])],
+            })
+            .unwrap();
+    }
+    writer.write(&Item::End(End { reason: "duration reached".to_owned(), ..End::default() })).unwrap();
+    writer.finish().unwrap();
+}
+
+#[test]
+fn shares_of_a_region_over_several_mappings_are_marked() {
+    let dir = tempdir().unwrap();
+    let dir = dir.path();
+    under_one_region(&dir.join(DEFAULT), 12);
+    for width in ["40", "60", "80"] {
+        let text = run(dir, &["report", "summary", "--by", "mapping", "--width", width]).ok();
+        let columns: usize = width.parse().unwrap();
+        assert!(text.lines().all(|line| line.chars().count() <= columns), "{text}");
+        assert!(text.replace('\n', " ").contains("only the sum is known"), "{text}");
+        let heap = text.lines().find(|line| line.contains("[heap]")).unwrap();
+        assert!(heap.contains(" 8.0M") && heap.contains(" <8M"), "what is there was measured: {text}");
+        let total = text.lines().find(|line| line.starts_with("total")).unwrap();
+        assert!(total.contains(" 8.0M") && !total.contains(['<', '~']), "so was the sum: {text}");
+    }
+}
+
 #[test]
 fn the_summary_is_sorted_filtered_and_by_mapping_or_object() {
     let dir = tempdir().unwrap();
