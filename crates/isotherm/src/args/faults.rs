@@ -21,7 +21,8 @@ thread that maps 64 KiB, touches a page, protects a half and unmaps, and all in 
 fault, not of that in which they give back; of one thread alone, of its CPU time. The mapper has a CPU of its own if there \
 is one left; if it shares one, those who fault go on while it is out in any way, so that is not judged.
 
-Storm: 100 threads start at once, spread over the CPUs. Each maps a stack of 8 MiB with its guard page, 16 KiB of thread-local storage, a signal stack of \
+Storm: 100 threads start at once, spread over the CPUs. Each maps a stack of 8 MiB with its guard page, 16 KiB of \
+thread-local storage, a signal stack of \
 64 KiB and a table of 1 MiB; writes to 16 pages of the stack and to all of the others; and unmaps all.
 
 Price: one fault beside Linux' MADV_POPULATE_WRITE of a page, both with zeroing, and mmap and munmap of a page beside these system \
