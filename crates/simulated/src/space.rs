@@ -116,6 +116,8 @@ pub struct Simulated {
     pub mapped_around: Vec<AddrRange>,
     /// Whom sweeps were made of, and which.
     pub swept: Vec<(TargetId, Sweep)>,
+    /// Intervals that pass after a sweep until it is looked, as where the monitor waits for a processor.
+    pub sweeps_wait: u64,
     /// Pages of a folio: what is cleared must begin and end where one does.
     pub folio: u64,
     /// Somebody else clears Accessed bits that often, in units.
@@ -145,6 +147,7 @@ impl Simulated {
             files: Vec::new(),
             mapped_around: Vec::new(),
             swept: Vec::new(),
+            sweeps_wait: 0,
             folio: 1,
             thief: None,
             thief_takes: 1,
@@ -447,6 +450,7 @@ impl BlockOperations for Simulated {
                 }
             }
         }
+        self.now += self.sweeps_wait;
         true
     }
 }

@@ -132,6 +132,10 @@ pub(super) struct Cell {
     pub appeared: Option<Appeared>,
     /// Was shared when it was last tried: it takes a sweep to observe it.
     pub shared: bool,
+    /// Others map it, as was found out: sweeps clear it.
+    pub is_of_others: bool,
+    /// Sweeps in a row after which all of it was accessed again before the look.
+    pub again: u8,
     /// Was cleared by itself when it was last cleared, so nobody else maps it.
     pub own: bool,
     /// A part of it could not be cleared without splitting a folio.

@@ -139,6 +139,7 @@ impl Watched {
                     Some(_) => {
                         step.tally.blind_shared += tried;
                         cell.blind(Blind::Shared, step.now);
+                        (cell.is_of_others, cell.again) = (owner == Ownership::Shared, 0);
                     }
                     None => {}
                 }
@@ -255,14 +256,23 @@ impl Watched {
                     || is_unlooked && matches!(cell.state, State::Watching { .. });
                 // Of all kinds, some that was cleared stands for its neighbours: the rest of them was accessed since. Where all was,
                 // or cannot be cleared, it is tried alone.
-                let window = if anew && clear != 0 { look.present.0[i] } else { clear };
+                // Of what others map it is known that it was cleared: what is set was accessed between that and the look, which is much of
+                // what is hot where the monitor waits for a processor. That this is always so is not likely: what is mapped there now may
+                // be the zero page, which is never cleared.
+                let is_sure =
+                    kind == Sweep::All && cell.shared && cell.is_of_others && cell.again < tuning.again;
+                cell.again = if mostly { 0 } else { cell.again.saturating_add(1) };
+                let window = if is_sure || anew && clear != 0 { look.present.0[i] } else { clear };
                 // Of what is accessed, all was accessed since: the others tell nothing of it.
                 let of = cell.focus.known().map(|pages| pages & look.present.0[i]);
                 let is_beside = of.is_some_and(|pages| pages != 0 && pages & window == 0);
-                if wants && !is_beside && (mostly || anew && clear != 0) {
+                if wants && !is_beside && (mostly || is_sure || anew && clear != 0) {
                     // What is known of is looked at when it would show, and comes late if it must.
                     let longest = if cell.rate() > 0.0 { aggregation } else { longest };
                     cell.open(window, false, moment, longest, tuning);
+                    if is_sure {
+                        cell.young |= window & look.young.0[i];
+                    }
                     if let State::Watching { due, .. } = cell.state {
                         self.due.push((due, addr));
                     }

@@ -73,6 +73,31 @@ fn what_was_found_accessed_by_a_sweep_and_turns_out_to_be_shared_is_swept_again(
 }
 
 #[test]
+fn what_is_accessed_again_before_a_sweep_is_looked_at_is_known_to_be_hot() {
+    // The program runs while the monitor waits for a processor, so after each sweep all that is hot is set again.
+    let pattern = process(64, &[(0, 32 * 1024, 0.5)]);
+    let (heap, hot) = (pattern.ranges[1], pattern.hot[0].0);
+    let mut ops = Simulated::new(pattern.clone());
+    ops.shared.push(heap);
+    ops.sweeps_wait = 10;
+    let run = run_on(ops, Watch::new(), &[(pattern, 60)], 40);
+    for snapshot in run.snapshots.iter().skip(40) {
+        let regions = snapshot.targets.iter().flat_map(|target| &target.regions);
+        let told = |is_hot: bool| {
+            let told = regions.clone().filter(|r| !r.is_unknown() && (r.nr_accesses > 0) == is_hot);
+            told.map(|r| r.range.intersection(hot).size()).sum::<u64>()
+        };
+        assert!(
+            told(true) > 30 * MIB,
+            "{} of 32 MiB at {} s",
+            told(true) / MIB,
+            snapshot.end_ns / 1_000_000_000
+        );
+        assert_eq!(told(false) / MIB, 0, "told idle");
+    }
+}
+
+#[test]
 fn of_pages_that_differ_within_each_cell_a_working_set_is_told_also_where_looks_come_late() {
     // As a database's buffers: of 64 neighbours two are hot, eight in use, the others seldom.
     let kinds = [(8, 20.0), (32, 1.5), (216, 0.19)];
