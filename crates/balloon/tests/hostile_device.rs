@@ -69,6 +69,8 @@ struct State {
     mute: bool,
     /// Ignores that it is reset.
     deaf: bool,
+    /// This queue is too small, and once it was asked for, no reset is heard.
+    lacks: Option<u16>,
 }
 
 impl State {
@@ -129,7 +131,11 @@ impl Transport for Liar {
 
     fn write_driver_features(&mut self, _driver_features: u64) {}
 
-    fn max_queue_size(&mut self, _queue: u16) -> u32 {
+    fn max_queue_size(&mut self, queue: u16) -> u32 {
+        if self.0.borrow().lacks == Some(queue) {
+            self.0.borrow_mut().deaf = true;
+            return 1;
+        }
         let dice = &self.0.borrow().dice;
         match dice.below(64) {
             63 => 0,
@@ -238,6 +244,7 @@ fn liar(dice: &Dice) -> (Machine<Recorder>, Rc<RefCell<State>>) {
         silent: 0,
         mute: false,
         deaf: false,
+        lacks: None,
     };
     (machine, Rc::new(RefCell::new(state)))
 }
@@ -358,6 +365,28 @@ fn a_reset_that_is_not_acknowledged_is_an_error() {
     let made: Result<Driver, Error> = new();
     assert_eq!(made.err(), Some(Error::NotReset));
     on_wait(|_| false);
+}
+
+/// A device that is not started in the end may have been told of some queues before: their memory is nothing else if it hears of no reset.
+#[test]
+fn what_a_device_that_could_not_be_started_was_told_of_is_nobody_s() {
+    let dice = Dice(Rc::new(RefCell::new(vec![64; 100_000].into_iter())));
+    let (machine, state) = liar(&dice);
+    let free = || {
+        let page =
+            || Some(LoopbackHal::dma_alloc(1, BufferDirection::Both).0).filter(|&at: &PhysAddr| at != 0);
+        std::iter::from_fn(page).collect::<Vec<PhysAddr>>()
+    };
+    // SAFETY: the driver gets no blocks.
+    let new = || unsafe { Balloon::new(Liar(Rc::clone(&state)), machine.direct_map(), options()) };
+    state.borrow_mut().lacks = Some(4);
+    let made: Result<Driver, Error> = new();
+    assert_eq!(made.err(), Some(Error::NotReset));
+    let told = state.borrow().queues.into_iter().filter(|rings| rings.ready);
+    let told: Vec<u64> = told.flat_map(|rings| [rings.avail, rings.used]).collect();
+    assert_eq!(told.len(), 8, "four queues were set up");
+    let free = free();
+    assert!(told.iter().all(|&at| !free.iter().any(|&page| (page..page + 4096).contains(&at))));
 }
 
 /// A zone hands out nothing that a device which was not reset may still take; nor is the memory of its queues anything else

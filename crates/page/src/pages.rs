@@ -6,6 +6,8 @@ use crate::{Block, FolioView, Frame, OwnedBlock, PageMeta};
 /// # Safety
 /// - [`meta`](Self::meta) returns the same metadata whenever it is asked for the same frame, and different metadata for
 ///   different frames. A frame for which it says `None` once has none ever. What [`metas`](Self::metas) returns is the same.
+/// - Of several values that return the same metadata, each frees to the same allocator: the last handle to go gives the block to
+///   the one that it was got by.
 /// - Nothing but the handles of this crate, and whoever was given a block by [`free`](Self::free) or has allocated it,
 ///   changes what the frames of a block are.
 pub unsafe trait Pages {

@@ -158,16 +158,21 @@ impl<H: Hal, T: Transport, M: FrameMemory> Balloon<H, T, M> {
             return Err(Error::WrongDevice(transport.device_type()));
         }
         let (features, used) = negotiate(&mut transport, &options)?;
+        let mut queues = Queues::default();
         let built = RequestPage::new()
-            .and_then(|requests| Ok((requests, Queues::new(&mut transport, features, used)?)));
-        let (requests, Queues { inflation, statistics, hints, reports }) = match built {
+            .and_then(|requests| Ok((requests, queues.set_up(&mut transport, features, used)?)));
+        let (requests, inflation) = match built {
             Ok(parts) => parts,
             Err(error) => {
-                // The memory of queues that were set up is gone, so the device must forget them.
-                reset(&mut transport)?;
+                // The memory of queues that were set up goes, so the device must have forgotten them.
+                if reset(&mut transport).is_err() {
+                    forget(queues);
+                    return Err(Error::NotReset);
+                }
                 return Err(error);
             }
         };
+        let Queues { statistics, hints, reports, .. } = queues;
         let mut balloon = Self {
             transport,
             memory,
@@ -344,38 +349,49 @@ impl<H: Hal, T: Transport, M: FrameMemory> Drop for Balloon<H, T, M> {
     }
 }
 
-/// The queues of a device.
+/// The queues of a device, as far as they were set up: it may write to their memory from then on.
 struct Queues<H: Hal> {
-    inflation: Inflation<H>,
+    inflate: Option<Queue<H, SMALL>>,
+    deflate: Option<Queue<H, SMALL>>,
     statistics: Option<Statistics<H>>,
     hints: Option<Queue<H, BATCH>>,
     reports: Option<Queue<H, BATCH>>,
 }
 
+impl<H: Hal> Default for Queues<H> {
+    fn default() -> Self {
+        Self { inflate: None, deflate: None, statistics: None, hints: None, reports: None }
+    }
+}
+
 impl<H: Hal> Queues<H> {
-    /// Finds the queues of the negotiated features and sets them up. One that was accepted for the sake of numbering
-    /// only is left alone, except that of the statistics, of which the device must be given a buffer.
-    fn new(transport: &mut impl Transport, features: Features, used: Features) -> Result<Self, Error> {
+    /// Finds the queues of the negotiated features and sets them up; returns the first two. One that was accepted for the sake of
+    /// numbering only is left alone, except that of the statistics, of which the device must be given a buffer.
+    fn set_up(
+        &mut self,
+        transport: &mut impl Transport,
+        features: Features,
+        used: Features,
+    ) -> Result<Inflation<H>, Error> {
         let missing = Error::MissingQueue(features);
         let numbering =
             Numbering::find(features, |index| transport.max_queue_size(index) > 0).ok_or(missing)?;
         let index = |role: Role| numbering.index(role);
         let used_index = |role: Role| index(role).filter(|_| used.contains(role.feature()));
-        Ok(Self {
-            inflation: Inflation::new(
-                Queue::new(transport, Role::Inflate, index(Role::Inflate).ok_or(missing)?)?,
-                Queue::new(transport, Role::Deflate, index(Role::Deflate).ok_or(missing)?)?,
-            ),
-            statistics: index(Role::Stats)
-                .map(|index| Queue::new(transport, Role::Stats, index).map(Statistics::new))
-                .transpose()?,
-            hints: used_index(Role::FreePage)
-                .map(|index| Queue::new(transport, Role::FreePage, index))
-                .transpose()?,
-            reports: used_index(Role::Reporting)
-                .map(|index| Queue::new(transport, Role::Reporting, index))
-                .transpose()?,
-        })
+        let (inflate, deflate) = index(Role::Inflate).zip(index(Role::Deflate)).ok_or(missing)?;
+        self.inflate = Some(Queue::new(transport, Role::Inflate, inflate)?);
+        self.deflate = Some(Queue::new(transport, Role::Deflate, deflate)?);
+        if let Some(index) = index(Role::Stats) {
+            self.statistics = Some(Statistics::new(Queue::new(transport, Role::Stats, index)?));
+        }
+        if let Some(index) = used_index(Role::FreePage) {
+            self.hints = Some(Queue::new(transport, Role::FreePage, index)?);
+        }
+        if let Some(index) = used_index(Role::Reporting) {
+            self.reports = Some(Queue::new(transport, Role::Reporting, index)?);
+        }
+        let (inflate, deflate) = self.inflate.take().zip(self.deflate.take()).ok_or(missing)?;
+        Ok(Inflation::new(inflate, deflate))
     }
 }
 
