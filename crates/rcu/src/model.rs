@@ -2,6 +2,7 @@
 
 use std::boxed::Box;
 use std::cell::{Cell, RefCell};
+use std::marker::PhantomData;
 
 use crate::Cpus;
 
@@ -17,7 +18,7 @@ pub struct Machine;
 
 /// A section of a thread.
 #[derive(Debug)]
-pub struct Section;
+pub struct Section(PhantomData<*mut ()>);
 
 impl Drop for Section {
     fn drop(&mut self) {
@@ -31,7 +32,7 @@ unsafe impl Cpus for Machine {
 
     fn enter(&self) -> Section {
         DEPTH.with(|depth| depth.set(depth.get() + 1));
-        Section
+        Section(PhantomData)
     }
 
     fn in_section(&self) -> bool {

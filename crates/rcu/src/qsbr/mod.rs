@@ -21,6 +21,8 @@ use state::{Callbacks, CpuState};
 /// - From [`enter`](Self::enter) until the section is dropped, the code that entered stays on its CPU: it is neither
 ///   preempted in favour of other code that reports quiescent states, nor does it sleep or migrate. In a preemptible kernel
 ///   entering turns preemption off.
+/// - A section is dropped on the CPU that entered it: its type is not `Send`, or no safe code of another CPU gets hold of it. Who drops
+///   it elsewhere would end a section of that CPU, and its reader would be waited for no more.
 /// - [`in_section`](Self::in_section) is true whenever a section of this CPU is alive, also for an interrupt that
 ///   came while one was, and however many sections were entered and never dropped: safe code may [forget] guards, so a
 ///   counter must not wrap. A counter of this CPU does it, which `enter` increments, panicking on overflow, and dropping the
@@ -155,12 +157,6 @@ impl<C: Cpus, const CPUS: usize> Qsbr<C, CPUS> {
                 adopt: AtomicBool::new(false),
             }
         }
-    }
-
-    /// What was given to [`new`](Self::new).
-    #[must_use]
-    pub const fn cpus(&self) -> &C {
-        &self.cpus
     }
 
     /// The state of the CPU with this index. Checked in all builds: nobody waits for readers on a CPU without one.

@@ -91,7 +91,8 @@ impl Drop for ThreadSection {
             depth
         });
         if depth == LAST {
-            // SAFETY: what this was the last section of, its guard still borrows.
+            // SAFETY: what this was the last section of, its guard still borrows: nothing but a `Qsbr` has `Threads`, and it lends them
+            // to nobody, so sections are in guards only.
             unsafe { leave() };
         }
     }
