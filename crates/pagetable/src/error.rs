@@ -41,6 +41,10 @@ pub enum Error {
     /// Something is mapped there already.
     #[error("something is mapped there already: zap it first")]
     Occupied,
+    /// A [global](crate::Attributes::global) leaf in a space that is no kernel's: its translation would outlive the flushes of the
+    /// space.
+    #[error("only a kernel's half may have global leaves: map without")]
+    Global,
     /// The format has no such memory type.
     #[error("the page-table format has no leaves of this memory type")]
     MemoryType,

@@ -95,8 +95,8 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
     ///
     /// # Errors
     /// [`Stopped`] with [`Error::NoTableFrame`], [`Error::NoFolioFrames`], [`Error::TooManyReferences`],
-    /// [`Error::Occupied`], or [`Error::NotCanonical`] if pages of the range are not the parent's own, or not the child's. What
-    /// was copied stays, so that the child can be [ended](Self::exit) or the rest copied.
+    /// [`Error::Occupied`], [`Error::Global`] if the parent is a kernel's half and the child is none, or
+    /// [`Error::NotCanonical`] if pages of the range are not the parent's own, or not the child's. What was copied stays, so that the child can be [ended](Self::exit) or the rest copied.
     pub fn copy_range(
         &self,
         child: &AddressSpace<'m, F, M>,
@@ -113,6 +113,10 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
         }
         // What the parent has to itself may be others' in the child: the kernel's half, of all processes.
         child.check(range)?;
+        // A kernel's half has global leaves, which nobody drops from TLBs when a process's pages go.
+        if self.may_be_global() && !child.may_be_global() {
+            return Err(Stopped::at_page(range.first, Error::Global));
+        }
         let ForkRule::Copy(sharing) = rule else { return Ok(RssStat::default()) };
         gather.serve(self.machine, self.id).map_err(|why| Stopped::at_page(range.first, why))?;
         let mut preallocated = Preallocated::new(self.machine);

@@ -16,8 +16,8 @@ use crate::table::OwnEntries;
 use crate::tree::{link, new_table};
 
 /// A kernel's half, which [processes](AddressSpace::with_kernel) share: a space whose pages are all in the upper half. What is
-/// invalidated there is to be invalidated in the TLBs of all CPUs, whatever they have loaded: so says the
-/// [context](crate::Tlb::Context) that it is made with.
+/// invalidated there is to be invalidated in the TLBs of all CPUs, whatever they have loaded, [global](crate::Attributes::global)
+/// translations included ([`Tlb`](crate::Tlb)): so says the [context](crate::Tlb::Context) that it is made with.
 pub struct KernelHalf<'m, F: Format, M: Machine>(AddressSpace<'m, F, M>);
 
 impl<'m, F: Format, M: Machine> KernelHalf<'m, F, M> {

@@ -177,8 +177,21 @@ impl Flush {
 ///
 /// # Safety
 /// When `sync` returns, no CPU uses a translation any more, of a leaf or of a table, that was invalidated before by the
-/// same thread. Without that freed memory stays reachable. A leaf that [`permitted`](Self::permitted) is called for needs no
-/// `sync`.
+/// same thread. Without that freed memory stays reachable.
+///
+/// That holds of global translations too ([`Attributes::global`](crate::Attributes::global)), which no [`Flush`] tells from
+/// others. Only the space of a [`KernelHalf`](crate::KernelHalf) has such leaves, and a space whose format's
+/// [`HALF`](crate::Format::HALF) is [`Half::Upper`](crate::Half::Upper): every invalidation of such a space drops them, on every
+/// CPU. An implementation knows the space by its [context](Self::Context); one that serves no such space need not care. What drops
+/// one ASID or PCID does not drop global translations:
+///
+/// | | drops global translations | does not |
+/// |---|---|---|
+/// | x86-64 | `INVLPG`, `INVPCID` of type 2 | a load of CR3, `INVPCID` of types 0, 1 and 3 |
+/// | arm64 | `TLBI VAE1IS`, `VAAE1IS`, `VMALLE1IS` | `TLBI ASIDE1IS` |
+/// | RISC-V | `SFENCE.VMA` with `rs2` = `x0` | with an ASID in `rs2` |
+///
+/// A leaf that [`permitted`](Self::permitted) is called for needs no `sync`.
 pub unsafe trait Tlb {
     /// What is known of a space where its translations are invalidated, chosen by the caller when the space is made: an ASID, or a
     /// reference to what has the CPUs that the space runs on, the generation of its ASID, a PCID for each CPU.

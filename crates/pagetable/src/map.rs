@@ -23,7 +23,7 @@ impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
     /// # Errors
     /// [`Stopped`] with [`Error::Occupied`], [`Error::NoTableFrame`], [`Error::NotAFolio`], [`Error::UnknownFrame`] (also of
     /// frames from [`Format::FRAME_LIMIT`] on), [`Error::TooManyReferences`], [`Error::NotReserved`],
-    /// [`Error::NotCanonical`], [`Error::MemoryType`], or [`Error::Misaligned`] where the smallest leaf is larger than 4 KiB
+    /// [`Error::NotCanonical`], [`Error::MemoryType`], [`Error::Global`], or [`Error::Misaligned`] where the smallest leaf is larger than 4 KiB
     /// and the range, a frame or a folio is not aligned to it.
     pub fn map(
         &self,
@@ -40,9 +40,7 @@ impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
         if (first.0 & (F::pages(Level::Pte) - 1)) != 0 {
             return refuse(Error::Misaligned);
         }
-        if !F::supports(Level::Pte, attributes.memory) {
-            return refuse(Error::MemoryType);
-        }
+        self.check_attributes(attributes).map_err(|why| Stopped::at_page(range.first, why))?;
         // Above the tables that all processes share nothing is mapped.
         let root = if self.lends { F::ROOT.below() } else { None };
         let largest = largest.min(F::LARGEST_LEAF).min(root.unwrap_or(F::LARGEST_LEAF));

@@ -45,9 +45,7 @@ impl<F: Format, M: Machine> Mapper<'_, '_, F, M> {
         if (first.0 & (F::pages(Level::Pte) - 1)) != 0 {
             return refuse(Error::Misaligned);
         }
-        if !F::supports(Level::Pte, attributes.memory) {
-            return refuse(Error::MemoryType);
-        }
+        self.space.check_attributes(attributes).map_err(|why| Stopped::at_page(range.first, why))?;
         let mut done = RssStat::default();
         let mut page = range.first;
         while page < range.end {

@@ -233,9 +233,7 @@ impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
         if frame.0 & (pages - 1) != 0 {
             return Err(Error::Misaligned);
         }
-        if !F::supports(Level::Pte, attributes.memory) {
-            return Err(Error::MemoryType);
-        }
+        self.check_attributes(attributes)?;
         if frame.0 >= F::FRAME_LIMIT {
             return Err(Error::UnknownFrame);
         }

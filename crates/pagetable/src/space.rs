@@ -5,7 +5,7 @@ use core::marker::PhantomData;
 use crate::address::{Frame, Level, PageRange, VirtAddr};
 use crate::error::{Error, Stopped};
 use crate::folio::base;
-use crate::format::{Format, Half};
+use crate::format::{Attributes, Format, Half};
 use crate::gather::{Gather, Slot};
 use crate::machine::{Flush, Machine, SpaceId};
 use crate::rss::RssStat;
@@ -130,6 +130,22 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
             let range = PageRange { first: page, end: page + pages };
             self.machine.invalidate_range(self.id, Flush::of::<F>(level, range));
         }
+    }
+
+    /// Whether the pages are a kernel's, so that leaves may be global: those who invalidate are bound to drop such translations
+    /// there ([`Tlb`](crate::Tlb)), and only there.
+    #[inline]
+    pub(crate) fn may_be_global(&self) -> bool {
+        self.lends || matches!(F::HALF, Half::Upper)
+    }
+
+    /// Checks that leaves with these attributes may be in this space, and the format has such.
+    #[inline]
+    pub(crate) fn check_attributes(&self, attributes: Attributes) -> Result<(), Error> {
+        if attributes.global && !self.may_be_global() {
+            return Err(Error::Global);
+        }
+        if F::supports(Level::Pte, attributes.memory) { Ok(()) } else { Err(Error::MemoryType) }
     }
 
     /// Checks that the format translates the range, and that it begins and ends with a leaf.

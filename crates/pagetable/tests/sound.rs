@@ -156,6 +156,80 @@ fn only_live_folios_are_mapped() {
     assert_eq!(space.query(at(40)), Mapping::None);
 }
 
+/// A global translation outlives the flushes of one space, so a process has none: by no way that leads into its tables. `page`
+/// is in a half that is the space's own.
+fn a_process_has_no_global_leaf<F: Format>(space: &AddressSpace<'_, F, HostMachine>, page: u64) {
+    let folio = space.machine().folio(Order::BASE, FolioKind::Anon).unwrap();
+    let global = Attributes { global: true, write: false, ..Attributes::anonymous() };
+    let one = pages(page, 1);
+    for attributes in [
+        global,
+        Attributes { user: false, ..global },
+        Attributes { no_access: true, ..global },
+        Attributes { special: true, ..global },
+    ] {
+        let refused = |done: Result<RssStat, Stopped>| {
+            let stopped = done.unwrap_err();
+            assert_eq!((stopped.at, stopped.why), (at(page), Error::Global));
+        };
+        refused(space.map(one, folio.head(), attributes, Level::Pmd));
+        refused(space.mapper().map(one, folio.head(), attributes));
+        let by = Replacement::Page { frame: folio.head(), attributes };
+        let mut slots = [Slot::default(); 8];
+        let mut gather = space.gather(&mut slots);
+        space.map_swap_entry(one, 7).unwrap();
+        let seen = Seen::SwapEntry(SwapEntry::from(7));
+        assert_eq!(space.replace(at(page), seen, by, &mut gather), Err(Error::Global));
+        space.zap(one, &mut gather).unwrap();
+        let read_only = Attributes { write: false, ..Attributes::anonymous() };
+        space.map(one, folio.head(), read_only, Level::Pte).unwrap();
+        let seen = Seen::Page(folio.head());
+        assert_eq!(space.replace(at(page), seen, by, &mut gather), Err(Error::Global));
+        space.zap(one, &mut gather).unwrap();
+        gather.flush();
+        assert_eq!((folio.refs(), folio.maps()), (1, 0));
+    }
+}
+
+#[test]
+fn only_a_kernel_has_global_leaves() {
+    let machine = HostMachine::new(4096);
+    let high = (1 << 52) - (1 << 20);
+    a_process_has_no_global_leaf::<X86_64>(&Space::new(&machine, 1).unwrap(), 16);
+    // The upper half of a space that shares none is its own too.
+    a_process_has_no_global_leaf::<X86_64>(&Space::new(&machine, 1).unwrap(), high);
+    a_process_has_no_global_leaf::<RiscV<Sv39>>(&AddressSpace::new(&machine, 1).unwrap(), 16);
+    a_process_has_no_global_leaf::<Arm64Hafdbs>(&AddressSpace::new(&machine, 1).unwrap(), 16);
+    let kernel = KernelHalf::<X86_64, _>::new(&machine, 0).unwrap();
+    let process = Space::with_kernel(&machine, 1, &kernel).unwrap();
+    a_process_has_no_global_leaf(&process, 16);
+
+    // A kernel has, by each of the ways.
+    let folio = machine.folio(Order::BASE, FolioKind::File).unwrap();
+    let global = Attributes { user: false, global: true, ..Attributes::file() };
+    fn maps<F: Format>(
+        space: &AddressSpace<'_, F, HostMachine>,
+        page: u64,
+        frame: Frame,
+        global: Attributes,
+    ) {
+        space.map(pages(page, 1), frame, global, Level::Pte).unwrap();
+        space.mapper().map(pages(page + 1, 1), frame, global).unwrap();
+        let by = Replacement::Page { frame, attributes: global };
+        space.replace(at(page), Seen::Page(frame), by, &mut space.gather(&mut [])).unwrap();
+    }
+    maps(kernel.space(), high, folio.head(), global);
+    let upper = AddressSpace::<Arm64<Hafdbs, Granule4K, Ttbr1>, _>::new(&machine, 0).unwrap();
+    maps(&upper, high, folio.head(), global);
+
+    // And it has no child that is a process.
+    let child = Space::new(&machine, 2).unwrap();
+    let rule = ForkRule::Copy(Sharing::Shared);
+    let copied = kernel.space().copy_range(&child, pages(high, 2), rule, &mut kernel.space().gather(&mut []));
+    assert_eq!(copied.map_err(|stopped| stopped.why), Err(Error::Global));
+    assert_eq!(child.query(at(high)), Mapping::None);
+}
+
 /// Special mappings hold no references, so what they map must not be freed.
 #[test]
 fn memory_that_can_be_freed_is_not_mapped_uncounted() {

@@ -43,7 +43,9 @@ pub struct Attributes {
     pub write: bool,
     /// May be executed: by user programs if `user`, else by the kernel.
     pub execute: bool,
-    /// The translation is the same in every address space, so a change of space does not flush it.
+    /// The translation is the same in every address space, so a change of space does not flush it, nor does what flushes one
+    /// ASID or PCID. Only a [kernel's half](crate::KernelHalf) may have such leaves, and spaces of a format of the
+    /// [upper half](Half::Upper): elsewhere operations refuse it with [`Error::Global`](crate::Error::Global).
     pub global: bool,
     /// Caching.
     pub memory: MemoryType,
