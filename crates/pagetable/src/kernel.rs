@@ -18,6 +18,9 @@ use crate::tree::{link, new_table};
 /// A kernel's half, which [processes](AddressSpace::with_kernel) share: a space whose pages are all in the upper half. What is
 /// invalidated there is to be invalidated in the TLBs of all CPUs, whatever they have loaded, [global](crate::Attributes::global)
 /// translations included ([`Tlb`](crate::Tlb)): so says the [context](crate::Tlb::Context) that it is made with.
+///
+/// Dropping it gives the tables back that processes share. No CPU may have the root of one of these loaded then, not even of one
+/// that was forgotten instead of dropped ([`AddressSpace::id`]).
 pub struct KernelHalf<'m, F: Format, M: Machine>(AddressSpace<'m, F, M>);
 
 impl<'m, F: Format, M: Machine> KernelHalf<'m, F, M> {
@@ -67,10 +70,12 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
             return Err(Error::OtherMachine);
         }
         let upper = upper_half::<F>()..2 * upper_half::<F>();
-        // SAFETY: the kernel's root is a table as long as the kernel's space is, which outlives this one.
+        // SAFETY: the kernel's root is a table as long as the kernel's space is, which is borrowed here.
         let kernels = unsafe { kernel.0.table_at(kernel.0.id.root) }.all();
         let space = AddressSpace::<F, M>::new(machine, context)?;
-        // SAFETY: what they refer to stays until the kernel's space ends, which outlives this one.
+        // SAFETY: what they refer to stays until the kernel's space ends, and that is borrowed for as long as operations use this
+        // one. It may be dropped once this one is forgotten: then none uses it, and a CPU that has the root loaded is the
+        // duty of who loaded it (`id`).
         Ok(unsafe { space.entered(upper.start, kernels[upper.clone()].iter().map(|entry| entry.relaxed())) })
     }
 
@@ -82,7 +87,8 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
     /// [`Error::NoTableFrame`]; [`Error::NotCanonical`] if the root has not so many entries.
     ///
     /// # Safety
-    /// They are entries of a root of this format, and what they refer to stays that for as long as the space lives.
+    /// They are entries of a root of this format, and what they refer to stays that for as long as the space lives. (After that no
+    /// operation follows them; a CPU does that has the root loaded, of a space that was forgotten say: see [`id`](Self::id).)
     pub unsafe fn with_entries(
         machine: &'m M,
         context: M::Context,

@@ -158,7 +158,7 @@
 //! ```
 //!
 //! What types do not check is with the caller: a space whose root a CPU has loaded, which only `unsafe` code can do, is neither
-//! ended nor the child of a fork ([`AddressSpace::id`]).
+//! ended nor the child of a fork, and the kernel's half in it is not dropped ([`AddressSpace::id`]).
 //!
 //! # Failing
 //!

@@ -19,7 +19,8 @@ use crate::tree::new_table;
 /// operations on the *same* pages at the same time mean is for the caller's lock of the address space to decide
 /// (`mmap_lock`, per-VMA locks): here the tree and all counts stay consistent, whichever comes first.
 ///
-/// Dropping it zaps everything and gives the tables back: as for [`exit`](Self::exit), no CPU may have it loaded.
+/// Dropping it zaps everything and gives the tables back: as for [`exit`](Self::exit), no CPU may have it loaded
+/// ([`id`](Self::id)).
 pub struct AddressSpace<'m, F: Format, M: Machine> {
     pub(crate) machine: &'m M,
     pub(crate) id: SpaceId<M::Context>,
@@ -66,7 +67,10 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
     /// What the TLB operations of this space are called with. Its `root` is what CR3 or TTBR0 takes.
     ///
     /// Whoever has a CPU load the root, which only `unsafe` code can, takes it out again before the space is exited or
-    /// dropped, and does not have it loaded while the space is the child of a [fork](Self::copy_range).
+    /// dropped, and does not have it loaded while the space is the child of a [fork](Self::copy_range). The root of a space with a
+    /// [kernel's half](Self::with_kernel) is also taken out before that half is dropped, and of one with
+    /// [entries of others](Self::with_entries) before what these refer to goes: safe code may forget a space, which then never
+    /// ends, and drop the half all the same.
     #[must_use]
     pub fn id(&self) -> SpaceId<M::Context> {
         self.id
