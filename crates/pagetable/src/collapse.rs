@@ -58,7 +58,8 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
     ///
     /// # Errors
     /// [`Error::NotCollapsible`] with the reason, [`Error::Pinned`], [`Error::Changed`] (try again),
-    /// [`Error::NoFolioFrames`], [`Error::TooManyReferences`], [`Error::NotMapped`], [`Error::NotCanonical`]. The mapping
+    /// [`Error::NoFolioFrames`], [`Error::TooManyReferences`], [`Error::NotMapped`], [`Error::NotCanonical`];
+    /// [`Error::UnknownFrame`] or [`Error::NotAFolio`] if memory corruption left an entry whose frame is in no folio. The mapping
     /// is then as before, though pages may have become read-only, which the next write fault heals without a copy.
     pub fn collapse(
         &self,

@@ -78,6 +78,7 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
     /// # Errors
     /// [`Error::NotMapped`] if nothing (or a swap entry) is mapped; [`Error::Changed`] if another frame is than was expected;
     /// [`Error::NotPermitted`] if nobody may access the page;
+    /// [`Error::UnknownFrame`] or [`Error::NotAFolio`] if memory corruption left a read-only entry whose frame is in no folio;
     /// [`Error::NoFolioFrames`], [`Error::NoTableFrame`];
     /// [`Error::NotCanonical`] also if the address is out of bounds.
     pub fn write_fault(

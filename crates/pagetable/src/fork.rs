@@ -36,7 +36,7 @@ use crate::space::AddressSpace;
 use crate::tree::Preallocated;
 use crate::walk::{Cursor, Step, Window};
 use child::{Child, Childs, Pause, write_linked};
-use isotherm_page::Order;
+use isotherm_page::{Order, PageError};
 
 /// How fork treats a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -86,6 +86,7 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
     ///   dirty as the parent's. A pinned exclusive page stays as it is, and the child gets a copy.
     /// - Shared: both sides keep write permission; the child's are old and clean.
     /// - Special mappings and swap entries are copied, special ones read-only if private; a swap entry is exclusive on neither side.
+    ///   An entry whose frame has no metadata, which memory corruption may leave, is copied as a special mapping is.
     ///
     /// Until `gather` has flushed, CPUs may still write through the parent's old translations: flush before the child
     /// runs, and before a [write fault](Self::write_fault) of the parent copies a page, or the copy lacks what another
@@ -95,7 +96,7 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
     ///
     /// # Errors
     /// [`Stopped`] with [`Error::NoTableFrame`], [`Error::NoFolioFrames`], [`Error::TooManyReferences`],
-    /// [`Error::Occupied`], [`Error::Global`] if the parent is a kernel's half and the child is none, or
+    /// [`Error::Occupied`], [`Error::NotAFolio`] if memory corruption left an entry whose frame is in none, [`Error::Global`] if the parent is a kernel's half and the child is none, or
     /// [`Error::NotCanonical`] if pages of the range are not the parent's own, or not the child's. What was copied stays, so that the child can be [ended](Self::exit) or the rest copied.
     pub fn copy_range(
         &self,
@@ -391,8 +392,12 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
         let (folio, limit) = if raw & F::SPECIAL != 0 {
             (None, most)
         } else {
-            let folio = FolioView::of(self.machine, F::frame(raw)).map_err(Error::from)?;
-            (Some(folio), folio.remaining() >> F::shift(level))
+            match FolioView::of(self.machine, F::frame(raw)) {
+                Ok(folio) => (Some(folio), folio.remaining() >> F::shift(level)),
+                // Of a corrupt table: it will never be a folio's. The next frame may be one, whose reference is taken by itself.
+                Err(PageError::Unknown) => (None, 1),
+                Err(why) => return Err(Error::from(why).into()),
+            }
         };
         if PRIVATE
             && let Some(folio) = &folio

@@ -164,7 +164,13 @@
 //!
 //! Operations on ranges return [`Stopped`] with the page they came to: all before it is done, nothing from it on is
 //! changed, and what was done is counted. They fail for want of a frame, on an occupied or non-canonical range, never half-way through an entry.
-//! Memory corruption of tables (a frame without metadata in an entry) is treated as a special mapping: not counted.
+//!
+//! After memory corruption an entry may have a frame without metadata. Operations that change or remove it, those that look, and
+//! a fork, treat it as a special mapping: it is not counted. Others need the folio and fail with [`Error::UnknownFrame`]: a
+//! [write fault](AddressSpace::write_fault) on a read-only page, a [collapse](AddressSpace::collapse), a
+//! [reference](AddressSpace::reference), a [pin](AddressSpace::pin).
+//! A frame that has metadata and is in no folio stops a fork too, with [`Error::NotAFolio`]: it may become a folio's, which would lack
+//! the child's reference.
 #![cfg_attr(not(any(test, feature = "host", loom)), no_std)]
 
 mod address;

@@ -135,9 +135,9 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
     /// `expected` is the frame that the caller saw; without one it is whatever is there.
     ///
     /// # Errors
-    /// [`Error::NotMapped`] if nothing, a swap entry, or something without a folio is mapped; [`Error::Changed`] if another frame
-    /// is than was expected;
-    /// [`Error::TooManyReferences`]; [`Error::NotCanonical`].
+    /// [`Error::NotMapped`] if nothing, a swap entry or a special page is mapped; [`Error::Changed`] if another frame
+    /// is than was expected; [`Error::UnknownFrame`] or [`Error::NotAFolio`] if memory corruption left an entry whose frame is in no
+    /// folio; [`Error::TooManyReferences`]; [`Error::NotCanonical`].
     pub fn reference(&self, at: VirtAddr, expected: impl Into<Option<Frame>>) -> Result<Folio<'m, M>, Error> {
         let page = at.page();
         self.check_page(page)?;
@@ -155,7 +155,8 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
     /// # Errors
     /// [`Error::NotMapped`]; [`Error::Changed`] if another frame is mapped than was expected; [`Error::NotPermitted`] if
     /// nobody may access the page, or if it is anonymous but not
-    /// exclusive: resolve a write fault first; [`Error::TooManyReferences`].
+    /// exclusive: resolve a write fault first; [`Error::UnknownFrame`] or [`Error::NotAFolio`] if memory corruption left an entry
+    /// whose frame is in no folio; [`Error::TooManyReferences`].
     pub fn pin(&self, at: VirtAddr, expected: impl Into<Option<Frame>>) -> Result<Pinned<'m, M>, Error> {
         let page = at.page();
         self.check_page(page)?;

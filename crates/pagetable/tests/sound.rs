@@ -346,6 +346,61 @@ fn a_special_page_is_copied_while_its_mapping_cannot_go() {
     assert_eq!(file.refs(), 1);
 }
 
+/// An entry whose frame has no metadata, as memory corruption may leave it, is copied by a fork as a special mapping is. One whose
+/// frame may yet become a folio's is not, as the child's reference would be missing then.
+#[test]
+fn a_fork_copies_a_corrupt_entry_uncounted() {
+    let machine = HostMachine::new(64);
+    let before = machine.free_frames();
+    let space = Space::new(&machine, 1).unwrap();
+    let frame = mapped(&space, 16, 2);
+    // SAFETY: tables of a space that lives.
+    let entries = |table: Frame| unsafe { machine.table(table).as_ref() }.entries();
+    let mut table = space.id().root;
+    for _ in 0..3 {
+        table = X86_64::table_frame(entries(table)[0].load());
+    }
+    let corrupt = |page: usize, raw: u64| {
+        let entry = std::ptr::from_ref(&entries(table)[page]).cast::<std::sync::atomic::AtomicU64>();
+        // SAFETY: an entry is an atomic word, and nobody else uses the space now.
+        unsafe { &*entry }.store(raw, std::sync::atomic::Ordering::Relaxed);
+    };
+    let intact = entries(table)[17].load();
+    let rule = ForkRule::Copy(Sharing::Private);
+    let fork = |child: &Space<'_>| {
+        let mut slots = [Slot::default(); 8];
+        space.copy_range(child, pages(0, 512), rule, &mut space.gather(&mut slots))
+    };
+    let nowhere = Frame(1 << 20);
+    corrupt(17, X86_64::leaf(Level::Pte, nowhere, Attributes::anonymous()));
+    let child = Space::new(&machine, 2).unwrap();
+    let got = fork(&child).unwrap();
+    assert_eq!((got.anon, got.special), (3, 1));
+    for space in [&space, &child] {
+        let Mapping::Page { frame, attributes, .. } = space.query(at(17)) else { panic!() };
+        assert_eq!((frame, attributes.write, attributes.exclusive), (nowhere, false, false));
+        let fault = WriteFault { sharing: Sharing::Private, bounds: pages(16, 4), whole_folio: false };
+        assert_eq!(space.write_fault(at(17), None, fault), Err(Error::UnknownFrame));
+        assert_eq!(space.reference(at(17), None).err(), Some(Error::UnknownFrame));
+    }
+    // Four references were taken, of which the corrupt entry lost one.
+    assert_eq!(FolioView::of(&machine, frame).unwrap().maps(), 4 + 3);
+    let gone = child.exit(&mut [Slot::default(); 8]);
+    assert_eq!((gone.anon, gone.special), (3, 1));
+
+    let free = machine.take(Order::BASE).unwrap();
+    corrupt(17, X86_64::leaf(Level::Pte, free.frame(), Attributes::anonymous()));
+    let child = Space::new(&machine, 3).unwrap();
+    let stopped = fork(&child).unwrap_err();
+    assert_eq!((stopped.at, stopped.why, stopped.done.anon), (at(17), Error::NotAFolio, 1));
+    child.exit(&mut [Slot::default(); 8]);
+
+    corrupt(17, intact);
+    space.exit(&mut [Slot::default(); 8]);
+    drop(free);
+    assert_eq!(machine.free_frames(), before);
+}
+
 /// What has no metadata is a device's only if the machine says so: the kernel's own memory is none.
 #[test]
 fn memory_without_metadata_is_not_mapped_unless_it_is_a_devices() {
