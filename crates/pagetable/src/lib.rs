@@ -49,7 +49,8 @@
 //! Hardware takes three kinds of entries for not present. An empty one is 0. A page that nobody may access
 //! ([`Attributes::no_access`], what `PROT_NONE` makes of a user's page) keeps its frame, its references and all it was; every operation
 //! but an access treats it as mapped. And a [`SwapEntry`] stands for a page that is elsewhere. Formats encode both so that no CPU
-//! that reads ahead through such an entry (L1TF) finds memory there.
+//! that reads ahead through such an entry (L1TF) finds memory there, if all memory is below half of the CPU's physical address space
+//! and no swap entry's value is larger than [`SwapEntry::largest_safe`].
 //!
 //! # Concurrency
 //!

@@ -172,6 +172,26 @@ fn what_is_not_present_addresses_nothing<F: Format>() {
     }
 }
 
+/// Up to the limit for a CPU with so many bits of physical address each value addresses the upper half, and the next does not.
+fn safe_values_address_the_upper_half<F: Format>() {
+    let most = F::FRAME_LIMIT.ilog2() + PAGE_SHIFT;
+    let all = (1 << F::SWAP_ENTRY_BITS) - 1;
+    for bits in 32..=most {
+        let upper = |value: u64| {
+            let address = F::frame(F::swap_entry(value) | F::VALID).address() & ((1 << bits) - 1);
+            address >= 1 << (bits - 1)
+        };
+        let limit = SwapEntry::largest_safe::<F>(bits);
+        assert!(limit >= (1 << (bits - 17)) - 1, "{bits}: {limit:#x}");
+        for value in swap_entry_values::<F>().chain([limit]).filter(|&value| value <= limit) {
+            assert!(upper(value), "{bits}: {value:#x}");
+        }
+        assert!(limit == all || !upper(limit + 1), "{bits}: {limit:#x}");
+    }
+    assert_eq!([most, most + 1, 64].map(SwapEntry::largest_safe::<F>), [all; 3]);
+    assert_eq!([0, 1, 12].map(SwapEntry::largest_safe::<F>), [0; 3]);
+}
+
 macro_rules! formats {
     ($($name:ident: $format:ty),*) => {$(
         mod $name {
@@ -195,6 +215,10 @@ macro_rules! formats {
             #[test]
             fn swap_entries_are_never_present() {
                 swap_entries_are_not_present::<$format>();
+            }
+            #[test]
+            fn safe_swap_entries_address_the_upper_half() {
+                safe_values_address_the_upper_half::<$format>();
             }
             #[test]
             fn swap_entries_address_no_memory() {

@@ -38,6 +38,10 @@ pub struct Attributes {
     pub user: bool,
     /// Nobody may access it, not even the kernel (`PROT_NONE`): the entry is not present for hardware, a software bit says
     /// that a page is mapped all the same, and the rest stays for when it is permitted again.
+    ///
+    /// For CPUs with L1TF the formats of x86-64 keep the frame inverted: its address is then in the upper half of what the CPU can
+    /// address, if the memory itself is in the lower half. So such a CPU must have no memory from half of its physical address
+    /// space on (2^45 bytes with 46 bits of address), as Linux warns too; else pages that nobody may access can be read ahead.
     pub no_access: bool,
     /// May be written. In a private mapping only exclusive folios are.
     pub write: bool,
@@ -112,7 +116,8 @@ impl Half {
 ///
 /// Entries that hardware takes for not present are software's: 0 is empty, others are pages that nobody may access
 /// ([`Attributes::no_access`]) or hold a [`SwapEntry`]. Where CPUs read ahead through the address in such an entry (L1TF), none
-/// of them may look like the address of memory.
+/// of them may look like the address of memory, as long as all memory is below half of the CPU's physical address space and swap
+/// entries are no larger than [`SwapEntry::largest_safe`].
 ///
 /// # Safety
 /// The operations rely on, for every present leaf `raw` and all `n` with frames below `FRAME_LIMIT`:
