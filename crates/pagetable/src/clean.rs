@@ -19,7 +19,7 @@ struct Cleaned {
     dirty: bool,
 }
 
-impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
+impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
     /// Makes the pages of the range clean and read-only, so that whoever writes to one faults first, and returns how many
     /// were dirty: what is to be written back (Linux' `page_mkclean`). Bit `i % 64` of `bitmap[i / 64]` is set if page `i`
     /// was; bits that are set already stay, pages beyond the bitmap are made clean all the same. All pages of a huge leaf
@@ -76,16 +76,9 @@ impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
         frame: Frame,
         gather: &mut Gather<'_, M>,
     ) -> Result<bool, Error> {
-        let page = at.page() & !(F::pages(Level::Pte) - 1);
-        self.check_page(page)?;
-        gather.serve(self.machine, self.id)?;
-        let Step::Window(window) = self.step(page, page + 1) else { return Err(Error::Changed) };
+        let window = self.still(at, frame, gather)?;
         let level = window.table.level;
         let raw = F::load(window.table.entry(window.index));
-        match describe::<F>(level, page, raw) {
-            Mapping::Page { frame: there, .. } if there == frame => {}
-            _ => return Err(Error::Changed),
-        }
         window.table.count_change();
         let cleaned = self.clean(&window, window.index, raw);
         if cleaned.changed {
@@ -93,6 +86,23 @@ impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
             gather.touch::<F>(level, first, cleaned.len as u64 * F::pages(level));
         }
         Ok(cleaned.dirty)
+    }
+
+    /// The place of a page, locked, if it is still this frame that is mapped, and the gather serves this space.
+    fn still(
+        &self,
+        at: VirtAddr,
+        frame: Frame,
+        gather: &mut Gather<'_, M>,
+    ) -> Result<Window<'m, F, M>, Error> {
+        let page = at.page() & !(F::pages(Level::Pte) - 1);
+        self.check_page(page)?;
+        gather.serve(self.machine, self.id)?;
+        let Step::Window(window) = self.step(page, page + 1) else { return Err(Error::Changed) };
+        match describe::<F>(window.table.level, page, F::load(window.table.entry(window.index))) {
+            Mapping::Page { frame: there, .. } if there == frame => Ok(window),
+            _ => Err(Error::Changed),
+        }
     }
 
     /// Makes an entry, or what is left of its block, clean and read-only.
@@ -145,5 +155,32 @@ impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
             gather.touch::<F>(Level::Pmd, range.first, range.pages());
         }
         Ok(young)
+    }
+
+    /// The same for one page, if it is still this frame that is mapped: whoever comes by the reverse map must not make another
+    /// page old. Whether it was young; the pages of a huge leaf or of a folded block are young together, and made old and flushed
+    /// together.
+    ///
+    /// # Errors
+    /// As [`mkclean_page`](Self::mkclean_page).
+    pub fn clear_flush_young_page(
+        &self,
+        at: VirtAddr,
+        frame: Frame,
+        gather: &mut Gather<'_, M>,
+    ) -> Result<bool, Error> {
+        let window = self.still(at, frame, gather)?;
+        let (level, index) = (window.table.level, window.index);
+        let first = at.page() & !(F::pages(Level::Pte) - 1);
+        let page = PageRange { first, end: first + F::pages(Level::Pte) };
+        let folded = F::load(window.table.entry(index)) & F::CONT != 0;
+        let (young, _) = self.young_window(&window, page, true, &mut Bitmap(None));
+        if young > 0 {
+            // A block of the lowest level stays folded, so all of it is old now. Above, only the leaf is.
+            let entries = if level == Level::Pte && folded { F::CONTIGUOUS } else { 1 } as u64;
+            let pages = entries * F::pages(level);
+            gather.touch::<F>(level, first / pages * pages, pages);
+        }
+        Ok(young > 0)
     }
 }

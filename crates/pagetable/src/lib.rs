@@ -27,7 +27,7 @@
 //! | collapse and split | [`collapse`](AddressSpace::collapse), [`split`](AddressSpace::split) |
 //! | split a folio, mapped by several spaces or not | [`split_folio`] |
 //! | young, for DAMON | [`harvest_young`](AddressSpace::harvest_young), [`harvest_frames`](AddressSpace::harvest_frames) |
-//! | dirty, for write-back; young, for reclaim | [`mkclean`](AddressSpace::mkclean), [`clear_flush_young`](AddressSpace::clear_flush_young) |
+//! | dirty, for write-back; young, for reclaim | [`mkclean`](AddressSpace::mkclean), [`clear_flush_young`](AddressSpace::clear_flush_young); of one page, if it is still that frame: [`mkclean_page`](AddressSpace::mkclean_page), [`clear_flush_young_page`](AddressSpace::clear_flush_young_page) |
 //! | memory that is given up until it is written to | [`lazy_free`](AddressSpace::lazy_free) |
 //! | move | [`remap`](AddressSpace::remap) |
 //! | put a page in the place of a swap entry or of another | [`replace`](AddressSpace::replace), [`swap_out`](AddressSpace::swap_out) |

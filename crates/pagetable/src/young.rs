@@ -127,21 +127,36 @@ impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
     fn young(&self, range: PageRange, clear: bool, mut bitmap: Bitmap<'_>) -> Result<u64, Stopped> {
         let mut young = 0;
         self.for_windows(range, &mut 0, |window, _| {
-            if window.table.level == Level::Pte {
-                young += if F::GRANULE == 0 {
-                    harvest_ptes::<F, M>(&window, range, clear, &mut bitmap)
-                } else {
-                    harvest_large_ptes::<F, M>(&window, range, clear, &mut bitmap)
-                };
-                Done::Until(window.page_of(window.end))
-            } else {
-                harvest_huge::<F, M>(&window, self.id, range, clear, |_, _, first, end| {
-                    young += end - first;
-                    bitmap.set_all(first - range.first, end - range.first);
-                })
-            }
+            let (found, done) = self.young_window(&window, range, clear, &mut bitmap);
+            young += found;
+            done
         })?;
         Ok(young)
+    }
+
+    /// How many of the window's pages are young that are in the range.
+    #[inline]
+    pub(crate) fn young_window(
+        &self,
+        window: &Window<'_, F, M>,
+        range: PageRange,
+        clear: bool,
+        bitmap: &mut Bitmap<'_>,
+    ) -> (u64, Done) {
+        if window.table.level != Level::Pte {
+            let mut young = 0;
+            let done = harvest_huge::<F, M>(window, self.id, range, clear, |_, _, first, end| {
+                young += end - first;
+                bitmap.set_all(first - range.first, end - range.first);
+            });
+            return (young, done);
+        }
+        let young = if F::GRANULE == 0 {
+            harvest_ptes::<F, M>(window, range, clear, bitmap)
+        } else {
+            harvest_large_ptes::<F, M>(window, range, clear, bitmap)
+        };
+        (young, Done::Until(window.page_of(window.end)))
     }
 }
 

@@ -137,3 +137,68 @@ fn an_access_after_the_flush_is_seen_again() {
     assert_eq!(clear(pages(64, 64)), (1, 1 << 5, 1));
     assert_eq!(clear(pages(64, 64)), (0, 0, 0));
 }
+
+/// A page that the reverse map says is there is made old if it is, and its translation goes from TLBs; no other is. Pages that are
+/// `block` together are old together.
+fn a_page_is_made_old_by_its_frame<F: Format>(order: u8, block: u64) {
+    let machine = HostMachine::new(512);
+    let space = mapped::<F>(&machine, order, 64);
+    let granule = 1 << F::GRANULE;
+    let (here, other) = (64 + 2 * granule, 64 + 32 * granule);
+    let frame = |page| match space.query(at(page)) {
+        Mapping::Page { frame, .. } => frame,
+        none => panic!("{none:?}"),
+    };
+    let young = |first, count: u64| space.test_young(pages(first, count), &mut []).unwrap();
+    let all = young(64, 64);
+    for page in [here, other] {
+        space.mark_accessed(at(page), None, false).unwrap();
+    }
+    let marked = young(64, 64);
+    assert!(marked >= all.max(2 * block.max(granule)));
+    let clear = |page, frame| {
+        let mut slots = [Slot::default(); 1];
+        let mut gather = space.gather(&mut slots);
+        let young = space.clear_flush_young_page(at(page), frame, &mut gather);
+        gather.flush();
+        (young, gather.flushes())
+    };
+    // Another frame than what is there, a hole, and what is no page of the space.
+    assert_eq!(clear(here, frame(other)), (Err(Error::Changed), 0));
+    assert_eq!(clear(1 << 10, frame(here)), (Err(Error::Changed), 0));
+    assert_eq!(clear(1 << 51, frame(here)).0, Err(Error::NotCanonical));
+    assert_eq!(young(64, 64), marked, "nothing was made old");
+    assert_eq!(clear(here, frame(here)), (Ok(true), 1));
+    assert_eq!(young(64, 64), marked - block.max(granule));
+    assert_eq!(young(other, granule), granule);
+    assert_eq!(clear(here, frame(here)), (Ok(false), 0), "nothing changed, nothing is flushed");
+    space.mark_accessed(at(here), None, false).unwrap();
+    assert_eq!(clear(here, frame(here)), (Ok(true), 1));
+}
+
+#[test]
+fn reclaim_makes_a_page_old_that_is_still_there() {
+    a_page_is_made_old_by_its_frame::<X86_64>(0, 1);
+    a_page_is_made_old_by_its_frame::<X86_64>(4, 1);
+    a_page_is_made_old_by_its_frame::<Arm64Hafdbs>(4, 16);
+    a_page_is_made_old_by_its_frame::<Arm64Software>(4, 16);
+    a_page_is_made_old_by_its_frame::<RiscV<Sv39>>(2, 1);
+}
+
+/// Of a huge leaf all pages are one.
+#[test]
+fn a_huge_leaf_is_made_old_by_the_frame_of_any_page() {
+    let machine = HostMachine::new(2048);
+    let folio = machine.folio(Order::new(9).unwrap(), FolioKind::Anon).unwrap();
+    let space = AddressSpace::<X86_64, _>::new(&machine, 1).unwrap();
+    space.map(pages(512, 512), folio.head(), Attributes::anonymous(), Level::Pmd).unwrap();
+    let mut slots = [Slot::default(); 1];
+    let mut gather = space.gather(&mut slots);
+    let mut clear = |frame| space.clear_flush_young_page(at(512 + 7), frame, &mut gather);
+    assert_eq!(clear(folio.head()), Err(Error::Changed));
+    assert_eq!(clear(folio.head().add(7)), Ok(true));
+    assert_eq!(clear(folio.head().add(7)), Ok(false));
+    assert_eq!(space.test_young(pages(512, 512), &mut []), Ok(0));
+    gather.flush();
+    assert_eq!(gather.flushes(), 1);
+}
