@@ -169,7 +169,8 @@
 //! After memory corruption an entry may have a frame without metadata. Operations that change or remove it, those that look, and
 //! a fork, treat it as a special mapping: it is not counted. Others need the folio and fail with [`Error::UnknownFrame`]: a
 //! [write fault](AddressSpace::write_fault) on a read-only page, a [collapse](AddressSpace::collapse), a
-//! [reference](AddressSpace::reference), a [pin](AddressSpace::pin).
+//! [reference](AddressSpace::reference), a [pin](AddressSpace::pin); or, a [swap-out](AddressSpace::swap_out), with
+//! [`Error::NotMapped`].
 //! A frame that has metadata and is in no folio stops a fork too, with [`Error::NotAFolio`]: it may become a folio's, which would lack
 //! the child's reference.
 #![cfg_attr(not(any(test, feature = "host", loom)), no_std)]
