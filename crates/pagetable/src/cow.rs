@@ -80,7 +80,8 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
     /// [`Error::NotPermitted`] if nobody may access the page;
     /// [`Error::UnknownFrame`] or [`Error::NotAFolio`] if memory corruption left a read-only entry whose frame is in no folio;
     /// [`Error::NoFolioFrames`], [`Error::NoTableFrame`];
-    /// [`Error::NotCanonical`] also if the address is out of bounds.
+    /// [`Error::NotCanonical`] also if the address is out of bounds; [`Error::Misaligned`] if these do not begin and end with a leaf,
+    /// where the smallest is larger than 4 KiB.
     pub fn write_fault(
         &self,
         at: VirtAddr,
@@ -100,6 +101,10 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
         self.check_page(page)?;
         if !fault.bounds.contains(page) {
             return Err(Error::NotCanonical);
+        }
+        // A leaf that is partly out of bounds could be neither copied nor split.
+        if (fault.bounds.first | fault.bounds.end) & (F::pages(Level::Pte) - 1) != 0 {
+            return Err(Error::Misaligned);
         }
         loop {
             let decision = match self.step(page, page + 1) {

@@ -96,8 +96,9 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
     ///
     /// # Errors
     /// [`Stopped`] with [`Error::NoTableFrame`], [`Error::NoFolioFrames`], [`Error::TooManyReferences`],
-    /// [`Error::Occupied`], [`Error::NotAFolio`] if memory corruption left an entry whose frame is in none, [`Error::Global`] if the parent is a kernel's half and the child is none, or
-    /// [`Error::NotCanonical`] if pages of the range are not the parent's own, or not the child's. What was copied stays, so that the child can be [ended](Self::exit) or the rest copied.
+    /// [`Error::Occupied`], [`Error::NotAFolio`] if memory corruption left an entry whose frame is in none, [`Error::Global`] if the
+    /// parent is a kernel's half and the child is none, or [`Error::NotCanonical`] if pages of the range are not the parent's own, or
+    /// not the child's. What was copied stays, so that the child can be [ended](Self::exit) or the rest copied.
     pub fn copy_range(
         &self,
         child: &AddressSpace<'m, F, M>,

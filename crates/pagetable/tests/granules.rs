@@ -56,6 +56,11 @@ fn a_block<F: Format>() {
     assert_eq!(frame_at(&child, 512), Some((head, Level::Pte, true)));
     let fault =
         |whole_folio| WriteFault { sharing: Sharing::Private, bounds: pages::<F>(512, 512), whole_folio };
+    // Bounds that cut a leaf are refused: it can be neither copied nor split.
+    for bounds in [pages::<F>(513, 511), pages::<F>(512, leaf - 1)] {
+        let refused = child.write_fault(at::<F>(513), None, WriteFault { bounds, ..fault(false) });
+        assert_eq!(refused, Err(Error::Misaligned));
+    }
     assert_eq!(child.write_fault(at::<F>(513), None, fault(false)), Ok(Resolved::Copied(leaf)));
     assert_eq!(u64::from(folio.maps()), 1024 - leaf);
     assert_eq!(frame_at(&child, 512 + leaf), Some((head.add(leaf), Level::Pte, false)));
