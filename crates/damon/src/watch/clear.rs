@@ -261,7 +261,10 @@ impl Watched {
                 // be the zero page, which is never cleared.
                 let is_sure =
                     kind == Sweep::All && cell.shared && cell.is_of_others && cell.again < tuning.again;
-                cell.again = if mostly { 0 } else { cell.again.saturating_add(1) };
+                // Other sweeps leave some kinds as they are.
+                if kind == Sweep::All {
+                    cell.again = if mostly { 0 } else { cell.again.saturating_add(1) };
+                }
                 let window = if is_sure || anew && clear != 0 { look.present.0[i] } else { clear };
                 // Of what is accessed, all was accessed since: the others tell nothing of it.
                 let of = cell.focus.known().map(|pages| pages & look.present.0[i]);
