@@ -367,16 +367,19 @@ fn a_reset_that_is_not_acknowledged_is_an_error() {
     on_wait(|_| false);
 }
 
+/// Whether the memory for devices has none of these addresses left. It has nothing left thereafter.
+fn none_is_free(addresses: &[PhysAddr]) -> bool {
+    let free =
+        std::iter::from_fn(|| Some(LoopbackHal::dma_alloc(1, BufferDirection::Both).0).filter(|&at| at != 0));
+    let free: Vec<PhysAddr> = free.collect();
+    addresses.iter().all(|at| !free.iter().any(|&page| (page..page + 4096).contains(at)))
+}
+
 /// A device that is not started in the end may have been told of some queues before: their memory is nothing else if it hears of no reset.
 #[test]
 fn what_a_device_that_could_not_be_started_was_told_of_is_nobody_s() {
     let dice = Dice(Rc::new(RefCell::new(vec![64; 100_000].into_iter())));
     let (machine, state) = liar(&dice);
-    let free = || {
-        let page =
-            || Some(LoopbackHal::dma_alloc(1, BufferDirection::Both).0).filter(|&at: &PhysAddr| at != 0);
-        std::iter::from_fn(page).collect::<Vec<PhysAddr>>()
-    };
     // SAFETY: the driver gets no blocks.
     let new = || unsafe { Balloon::new(Liar(Rc::clone(&state)), machine.direct_map(), options()) };
     state.borrow_mut().lacks = Some(4);
@@ -385,8 +388,7 @@ fn what_a_device_that_could_not_be_started_was_told_of_is_nobody_s() {
     let told = state.borrow().queues.into_iter().filter(|rings| rings.ready);
     let told: Vec<u64> = told.flat_map(|rings| [rings.avail, rings.used]).collect();
     assert_eq!(told.len(), 8, "four queues were set up");
-    let free = free();
-    assert!(told.iter().all(|&at| !free.iter().any(|&page| (page..page + 4096).contains(&at))));
+    assert!(none_is_free(&told));
 }
 
 /// A zone hands out nothing that a device which was not reset may still take; nor is the memory of its queues anything else
@@ -428,10 +430,7 @@ fn what_a_device_has_that_is_not_reset_is_nobody_s() {
     assert_eq!(kept(&zone), 16);
     let queues: Vec<u64> = state.borrow().queues.iter().flat_map(|rings| [rings.avail, rings.used]).collect();
     drop(driver);
-    let free =
-        std::iter::from_fn(|| Some(LoopbackHal::dma_alloc(1, BufferDirection::Both).0).filter(|&at| at != 0));
-    let free: Vec<PhysAddr> = free.collect();
-    assert!(queues.iter().all(|&at| at > 0 && !free.iter().any(|&page| (page..page + 4096).contains(&at))));
+    assert!(queues.iter().all(|&at| at > 0) && none_is_free(&queues));
 
     // A report is as a hint. There is one machine at a time.
     drop(machine);
