@@ -466,3 +466,35 @@ fn what_another_cpu_frees_is_not_lost() {
         assert_eq!(zone.free_frames(), 1024);
     });
 }
+
+/// Whoever asks for more than there is does not take from other CPUs what they work with.
+#[test]
+fn what_cannot_be_had_leaves_the_caches_alone() {
+    let config = Config::new(4).with_watermarks(Watermarks { min: 100, low: 200, high: 300 });
+    with_zone(config, &[FrameRange::new(0, 1024)], |zone| {
+        for _ in 0..890 {
+            zone.get(usize::MAX, Order::BASE, MOVABLE).unwrap();
+        }
+        // What CPU 2 frees lies in its cache.
+        let freed: Vec<_> = (0..9).map(|_| zone.get(2, Order::BASE, MOVABLE).unwrap()).collect();
+        freed.into_iter().for_each(|block| zone.put(2, block).unwrap());
+        let before = zone.stats();
+        assert_eq!((before.free_frames() + before.cached, before.cached > 0), (134, true));
+        // More than is free above the watermark, and more than is free.
+        let below = zone.get(0, order(6), MOVABLE);
+        assert_eq!(below, Err(GetError::BelowMin { free: 134, min: 100 }));
+        let none = zone.get(0, order(8), MOVABLE);
+        assert_eq!(none, Err(GetError::OutOfMemory { order: order(8), free: 134 }));
+        assert_eq!(zone.stats(), before);
+        // With what lies in the caches there is enough.
+        let left: Vec<_> = std::iter::from_fn(|| zone.get(usize::MAX, Order::BASE, MOVABLE).ok()).collect();
+        assert_eq!((left.len(), zone.stats().cached), (34, 0));
+        // Nor does whoever takes many at a time, when there are no more.
+        left[..5].iter().for_each(|&block| zone.put(2, block).unwrap());
+        assert_eq!(zone.get_bulk(MOVABLE, &mut [Frame(0); 5]), Ok(5));
+        assert_eq!(
+            zone.get_bulk(MOVABLE, &mut [Frame(0); 5]),
+            Err(GetError::BelowMin { free: 100, min: 100 })
+        );
+    });
+}
