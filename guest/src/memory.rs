@@ -166,6 +166,14 @@ pub fn put(cpu: usize, block: OwnedBlock) {
     }
 }
 
+/// Makes several of a block that [`get`] gave, each to be freed by itself; as above.
+pub fn split(block: OwnedBlock, order: Order) {
+    match zone().split(block, order) {
+        Ok(_parts) => {}
+        Err(error) => panic!("{error}"),
+    }
+}
+
 /// A word of memory that the caller has allocated.
 ///
 /// # Safety

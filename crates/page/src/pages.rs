@@ -1,4 +1,4 @@
-use crate::{Block, FolioView, Frame, OwnedBlock, PageMeta};
+use crate::{Block, FolioView, Frame, Order, OwnedBlock, PageMeta};
 
 /// Where pages' metadata is found, and where blocks go that nobody refers to any more: what the owned handles carry along, so
 /// that they can be given back by being dropped.
@@ -25,8 +25,22 @@ pub unsafe trait Pages {
     /// Takes a block back: no reference to it is left.
     ///
     /// # Safety
-    /// The block is one of this allocator's, was allocated as a whole, and is of no kind any more.
+    /// The block is one of this allocator's, was allocated as a whole or is a piece that [`split`](Self::split) told of, and
+    /// is of no kind any more.
     unsafe fn free(&self, block: OwnedBlock);
+
+    /// An allocated block is now several of `order`, which is smaller: its folio is split, and each piece is
+    /// [freed](Self::free) by itself. An allocator that keeps the order of what it has given out notes it here (a zone of
+    /// `isotherm-frames`: `zone.split(block, order)`; Linux' `split_page`). One that does not, as a list of single frames or a
+    /// buddy allocator that believes whoever frees, has nothing to do.
+    ///
+    /// It is called with no reference left that anyone could get, perhaps with locks of page tables held: what it locks is
+    /// the allocator's own, and page tables are not called from here. It cannot fail.
+    ///
+    /// # Safety
+    /// The block is one of this allocator's, was allocated as a whole or is a piece that this method told of, and only the
+    /// caller refers to it.
+    unsafe fn split(&self, block: OwnedBlock, order: Order);
 
     /// Some pages of a folio were unmapped, and others are still [mapped](FolioView::is_partly_mapped): a candidate to be
     /// split when memory is short (Linux' `deferred_split_folio`). The page tables call it when the TLB is flushed, with no

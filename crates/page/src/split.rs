@@ -11,7 +11,7 @@ use crate::folio::Folio;
 use crate::info::{DIRTY, Info, Kind, REFERENCED};
 use crate::sync::Ordering;
 use crate::view::FolioView;
-use crate::{Block, Frame, Order, PageError, PageMeta, Pages};
+use crate::{Block, Frame, Order, OwnedBlock, PageError, PageMeta, Pages};
 
 /// No folio's count: what a piece's word holds while its mappings are counted. See [`PageMeta`].
 const COUNTING: u64 = 1 << 31;
@@ -95,6 +95,11 @@ impl<'m, P: Pages + ?Sized> Splitting<'m, P> {
     /// If [`mapped`](Self::mapped) was not called for all mappings.
     pub fn finish(self) -> Pieces<'m, P> {
         assert_eq!(self.maps, 0, "mappings of {} that nobody counted", self.whole);
+        if self.order < self.whole.order {
+            // Before any piece can be freed.
+            // SAFETY: the folio's block was allocated by this allocator, and all references to it are here.
+            unsafe { self.pages.split(OwnedBlock::new(self.whole), self.order) };
+        }
         let kind = if self.info.is_anon() { Kind::Anon } else { Kind::File };
         let marks = self.info.0 & (DIRTY | REFERENCED);
         let size = self.order.frames();

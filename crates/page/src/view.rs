@@ -320,6 +320,7 @@ mod tests {
             (frame.0 == 0).then_some(&self.0)
         }
         unsafe fn free(&self, _: OwnedBlock) {}
+        unsafe fn split(&self, _: OwnedBlock, _: Order) {}
     }
 
     #[test]

@@ -31,6 +31,7 @@ unsafe impl Pages for Machine {
     unsafe fn free(&self, block: OwnedBlock) {
         self.freed.lock().unwrap().push(block.into_block());
     }
+    unsafe fn split(&self, _: OwnedBlock, _: Order) {}
 }
 
 impl Machine {
@@ -205,6 +206,7 @@ fn a_reverse_map_is_kept_of_folios_of_this_array_only() {
             self.0.meta(frame)
         }
         unsafe fn free(&self, _: OwnedBlock) {}
+        unsafe fn split(&self, _: OwnedBlock, _: Order) {}
     }
     let own = OfArray(array);
     let block = Block::new(Frame(FIRST), Order::BASE);

@@ -34,6 +34,7 @@ unsafe impl Pages for Machine {
         self.freed.fetch_add(1, Ordering::Release);
         let _ = block.into_block();
     }
+    unsafe fn split(&self, _: OwnedBlock, _: Order) {}
 }
 
 impl Machine {

@@ -2,13 +2,16 @@
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
 
+use std::collections::BTreeSet;
 use std::sync::Mutex;
 
 use isotherm_page::*;
 use proptest::prelude::*;
 
+/// As an allocator does that knows what it has given out: what it was not told of it does not take back.
 struct Machine<'m> {
     array: PageArray<'m>,
+    allocated: Mutex<BTreeSet<Block>>,
     freed: Mutex<Vec<Block>>,
 }
 
@@ -18,7 +21,17 @@ unsafe impl Pages for Machine<'_> {
         self.array.meta(frame)
     }
     unsafe fn free(&self, block: OwnedBlock) {
-        self.freed.lock().unwrap().push(block.into_block());
+        let block = block.into_block();
+        assert!(self.allocated.lock().unwrap().remove(&block), "{block} was not given out");
+        self.freed.lock().unwrap().push(block);
+    }
+    unsafe fn split(&self, block: OwnedBlock, order: Order) {
+        let block = block.into_block();
+        assert!(order < block.order, "nothing is split");
+        let mut allocated = self.allocated.lock().unwrap();
+        assert!(allocated.remove(&block), "{block} was not given out");
+        let pieces = (0..block.order.frames()).step_by(order.frames() as usize);
+        allocated.extend(pieces.map(|n| Block::new(block.frame.add(n), order)));
     }
 }
 
@@ -27,12 +40,21 @@ const RAM: [FrameRange; 1] = [FrameRange::new(FIRST, FIRST + 64)];
 
 fn with_machine<T>(test: impl FnOnce(&Machine<'_>) -> T) -> T {
     let mut memory = Box::new_uninit_slice(page_array_size(&RAM));
-    test(&Machine { array: PageArray::new(&RAM, 0, &mut memory).unwrap(), freed: Mutex::default() })
+    let array = PageArray::new(&RAM, 0, &mut memory).unwrap();
+    let machine = Machine { array, allocated: Mutex::default(), freed: Mutex::default() };
+    let result = test(&machine);
+    assert_eq!(machine.allocated.into_inner().unwrap(), BTreeSet::new(), "never freed");
+    result
 }
 
 impl Machine<'_> {
     fn folio(&self, order: u8, kind: FolioKind) -> Folio<'_, Self> {
-        let block = Block::new(Frame(FIRST), Order::new(order).unwrap());
+        self.folio_at(FIRST, order, kind)
+    }
+
+    fn folio_at(&self, frame: u64, order: u8, kind: FolioKind) -> Folio<'_, Self> {
+        let block = Block::new(Frame(frame), Order::new(order).unwrap());
+        self.allocated.lock().unwrap().insert(block);
         // SAFETY: each test uses it once at a time.
         unsafe { Folio::new(self, OwnedBlock::new(block), kind) }.unwrap()
     }
@@ -103,9 +125,7 @@ fn whoever_else_refers_to_the_folio_keeps_it_whole() {
 #[test]
 fn mappings_of_another_folio_are_refused() {
     with_machine(|machine| {
-        let block = Block::new(Frame(FIRST + 8), order(2));
-        // SAFETY: the test uses each block once.
-        let other = unsafe { Folio::new(machine, OwnedBlock::new(block), FolioKind::Anon) }.unwrap();
+        let other = machine.folio_at(FIRST + 8, 2, FolioKind::Anon);
         let folio = machine.folio(2, FolioKind::Anon);
         // SAFETY: a reference is held, and the test ends before the mappings would.
         unsafe { folio.add_mapped(4) }.unwrap();
@@ -189,6 +209,7 @@ proptest! {
                 piece
             }).collect();
             prop_assert_eq!(machine.freed().len() + held.len(), (1 << from) / size);
+            drop(held);
             Ok(())
         })?;
     }

@@ -60,6 +60,7 @@ unsafe impl Pages for Machine {
             free.groups.push(group);
         }
     }
+    unsafe fn split(&self, _: OwnedBlock, _: Order) {}
 }
 
 impl Machine {

@@ -73,6 +73,9 @@ unsafe impl Pages for Kernel<'_> {
     unsafe fn free(&self, block: OwnedBlock) {
         self.zone.put(CPU, block).expect("an allocated block");
     }
+    unsafe fn split(&self, block: OwnedBlock, order: Order) {
+        let _parts = self.zone.split(block, order).expect("an allocated block");
+    }
 }
 
 // SAFETY: a frame is always the same 4096 bytes of RAM.
@@ -177,14 +180,32 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
     let parents = word(&parent, Access::Read).map_err(|_| "it may read")?;
     assert_eq!(parents.load(Ordering::Relaxed), 7);
 
-    // Both end, then the kernel; all memory is free.
-    child.exit(&mut slots);
+    // The parent ends. Of the folio, the page that the child has copied is mapped by nobody any more, and would be free only
+    // with the other fifteen. Split, it is free at once.
     parent.exit(&mut slots);
+    let rest = child
+        .read()
+        .access(VirtAddr::of_page(range.start().page() + 1), Access::Read)
+        .map_err(|_| "it may read")?;
+    let folio = Folio::get(&kernel, rest)?;
+    let before = zone.free_frames();
+    let mapped = [MappedIn { space: &child, range }];
+    let pieces =
+        split_folio(folio, Order::BASE, &mapped, &mut [TableSlot::default()]).map_err(|(why, _)| why)?;
+    assert_eq!(pieces.len(), 16);
+    drop(pieces); // those that are mapped stay
+    assert_eq!(zone.free_frames(), before + 1);
+
+    // It ends, too, then the kernel; all memory is free.
+    child.exit(&mut slots);
     drop(shared);
     kernel.reclaim();
     zone.drain_all();
     assert_eq!(zone.free_frames(), zone.frames());
-    println!("a process forked, wrote and ended; {} frames are free again", zone.free_frames());
+    println!(
+        "a process forked, wrote, gave up a page and ended; {} frames are free again",
+        zone.free_frames()
+    );
     Ok(())
 }
 

@@ -102,6 +102,10 @@ unsafe impl Pages for Cpus {
         let mut block = unsafe { Unique::new(&self.host, block) };
         HostMachine::fill(&mut block, FREED);
     }
+    unsafe fn split(&self, block: OwnedBlock, order: Order) {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.host.split(block, order) };
+    }
 }
 
 // SAFETY: all is forwarded to a machine that keeps the rules.

@@ -27,6 +27,8 @@ pub enum Figure {
     Collapses,
     /// Flushes that another processor was asked for.
     Shootdowns,
+    /// Folios split into smaller ones.
+    Folios,
     /// Page tables that were given back.
     Tables,
     /// Operations of the random part.
@@ -37,7 +39,7 @@ pub enum Figure {
     Unfolds,
 }
 
-const NAMES: [&str; 14] = [
+const NAMES: [&str; 15] = [
     "touches",
     "faults",
     "refused",
@@ -48,6 +50,7 @@ const NAMES: [&str; 14] = [
     "splits",
     "collapses",
     "shootdowns",
+    "folios",
     "tables",
     "operations",
     "folds",

@@ -168,6 +168,10 @@ unsafe impl Pages for Hardware {
             memory::put(processor::current(), block);
         }
     }
+
+    unsafe fn split(&self, block: OwnedBlock, order: Order) {
+        memory::split(block, order);
+    }
 }
 
 // SAFETY: all RAM is mapped at its own address for ever.

@@ -10,8 +10,8 @@ use super::{PAGES, PER_LEAF, World};
 use alloc::vec::Vec;
 use core::ops::Range;
 use isotherm_pagetable::{
-    Attributes, Collapsed, Error, Flush, Format, Gather, Level, PageRange, Protection, RssStat, Sharing,
-    Slot, Stopped, Tlb,
+    Attributes, Collapsed, Error, Flush, Folio, Format, Gather, Level, MappedIn, Order, PageRange,
+    Protection, RssStat, Sharing, Slot, Stopped, TableSlot, Tlb,
 };
 
 impl<F: Format> Subject<F> {
@@ -219,4 +219,33 @@ impl<F: Format> Subject<F> {
         self.merge(0..PAGES);
         Ok(())
     }
+}
+
+/// Splits the folio that a page of the first subject maps, wherever it and the others map it. What none of them maps is free.
+///
+/// # Errors
+/// It is not split, though nothing else uses it.
+pub fn split_folio<F: Format>(subjects: &mut [Subject<F>], page: usize, order: Order) -> Checked {
+    let Some(leaf) = subjects.first().and_then(|subject| subject.leaf(page)) else { return Ok(()) };
+    let folio = Folio::get(&HARDWARE, leaf.frame).map_err(Error::from)?;
+    if order >= folio.order() {
+        return Ok(());
+    }
+    let all = Subject::<F>::range(0, PAGES)?;
+    let spaces = subjects.iter().map(|subject| &subject.process.space);
+    let mapped: Vec<_> = spaces.map(|space| MappedIn { space, range: all }).collect();
+    let mut slots: Vec<_> = (0..subjects.len() * PAGES / PER_LEAF).map(|_| TableSlot::default()).collect();
+    let result = isotherm_pagetable::split_folio(folio, order, &mapped, &mut slots);
+    drop((slots, mapped));
+    drop(result.map_err(|(why, _)| why)?);
+    count(Figure::Folios, 1);
+    for subject in subjects {
+        for first in (0..PAGES).step_by(PER_LEAF) {
+            if subject.pages[first].huge && !subject.is_huge(first) {
+                subject.part(first);
+            }
+        }
+        subject.merge(0..PAGES);
+    }
+    Ok(())
 }

@@ -3,17 +3,28 @@
 use super::contradiction::Checked;
 use super::figures::{Figure, count};
 use super::forks::check;
+use super::operations::split_folio;
 use super::subject::{Subject, around};
 use super::{OLD, PAGES, PER_LEAF, World};
 use crate::crew;
 use core::ops::Range;
-use isotherm_pagetable::{Attributes, Format, Level};
+use isotherm_pagetable::{Attributes, Format, Level, Order};
 use spin::Mutex;
 
 /// Processes at the most.
 const MOST: u64 = 4;
+/// Of 16 and of 64 KiB.
+const FEW: Order = order(2);
+const MORE: Order = order(4);
 /// Operations between two comparisons of everything.
 const STRIDE: u64 = 16;
+
+const fn order(order: u8) -> Order {
+    match Order::new(order) {
+        Some(order) => order,
+        None => Order::BASE,
+    }
+}
 
 /// `operations` of them, half on each of two processors, if there are two: these have nothing in common but the zone and
 /// the tables that wait for readers.
@@ -42,6 +53,10 @@ fn some<F: Format>(world: &mut World, operations: u64) -> Checked {
                 subjects.push(child);
             }
             1 if subjects.len() > 1 => subjects.swap_remove(0).process.exit(),
+            2..=4 => {
+                let order = [Order::BASE, Order::BASE, FEW, MORE][any(world, 4)];
+                split_folio(&mut subjects, any(world, PAGES), order)?;
+            }
             _ => step(&mut subjects[0], world)?,
         }
         count(Figure::Operations, 1);

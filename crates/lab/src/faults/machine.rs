@@ -122,6 +122,11 @@ unsafe impl Pages for Machine<'_> {
         let given = self.zone.put(cpu(), block);
         debug_assert!(given.is_ok());
     }
+
+    unsafe fn split(&self, block: OwnedBlock, order: Order) {
+        let split = self.zone.split(block, order);
+        debug_assert!(split.is_ok());
+    }
 }
 
 // SAFETY: a frame is always the same page of one allocation, which lives as long as the machine.

@@ -45,6 +45,10 @@ unsafe impl Pages for Cpus {
         // SAFETY: the caller vouches for it.
         unsafe { self.host.free(block) };
     }
+    unsafe fn split(&self, block: OwnedBlock, order: Order) {
+        // SAFETY: the caller vouches for it.
+        unsafe { self.host.split(block, order) };
+    }
 }
 
 // SAFETY: the host's.

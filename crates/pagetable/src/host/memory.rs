@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use isotherm_page::{Block, Kind, OwnedBlock, PageMeta, Pages, Unique, Unused};
+use isotherm_page::{Block, Kind, Order, OwnedBlock, PageMeta, Pages, Unique, Unused};
 
 use super::HostMachine;
 use crate::address::{Frame, PAGE_SIZE};
@@ -108,6 +108,9 @@ unsafe impl Pages for HostMachine {
         let block = block.into_block();
         self.lists().give(block.frame, block.order.get());
     }
+
+    /// A block of any order is taken back.
+    unsafe fn split(&self, _: OwnedBlock, _: Order) {}
 }
 
 // SAFETY: a frame is always the same page of one allocation, which lives as long as the machine. Beyond it there is no memory

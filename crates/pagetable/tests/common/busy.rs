@@ -53,6 +53,10 @@ unsafe impl Pages for Busy {
         // SAFETY: the caller's promise is passed on.
         unsafe { self.host.free(block) };
     }
+    unsafe fn split(&self, block: OwnedBlock, order: Order) {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.host.split(block, order) };
+    }
     fn partly_mapped(&self, folio: &FolioView<'_>) {
         assert!(folio.refs() > folio.maps(), "a reference is held");
         self.partly_mapped.lock().unwrap().push(folio.head());

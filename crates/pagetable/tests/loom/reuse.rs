@@ -82,6 +82,10 @@ unsafe impl Pages for Reusing {
         // SAFETY: the caller's promise is passed on.
         unsafe { self.tiny.free(block) };
     }
+    unsafe fn split(&self, block: OwnedBlock, order: Order) {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.tiny.split(block, order) };
+    }
 }
 
 // SAFETY: as above.

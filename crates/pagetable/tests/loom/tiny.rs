@@ -106,6 +106,7 @@ unsafe impl Pages for Tiny {
         }
         self.freed.fetch_add(1, Ordering::Relaxed);
     }
+    unsafe fn split(&self, _: OwnedBlock, _: Order) {}
 }
 
 // SAFETY: tables live as long as the machine.

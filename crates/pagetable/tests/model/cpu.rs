@@ -190,6 +190,10 @@ unsafe impl Pages for Cpu {
         // SAFETY: the caller's promise is passed on.
         unsafe { self.host.free(block) };
     }
+    unsafe fn split(&self, block: OwnedBlock, order: Order) {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.host.split(block, order) };
+    }
 }
 
 // SAFETY: all is forwarded to a machine that keeps the rules.
