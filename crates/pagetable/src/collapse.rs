@@ -130,14 +130,17 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
         let run = run_of::<F, M>(&child, 0, ENTRIES);
         let raw = with_state::<F>(raw, run.or, run.and) & !F::CONT;
         slot.store(F::at_level(raw, Level::Pmd));
-        gather.unlinked(child.unlink(), base::<F>(), first, F::pages(Level::Pmd));
+        // SAFETY: the leaf is in its place.
+        unsafe { gather.unlinked(child.unlink(), base::<F>(), first, F::pages(Level::Pmd)) };
         Ok(Collapsed::InPlace)
     }
 
     /// The PMD table and the PTE table below it, both locked.
     fn parent_and_child(&self, first: u64) -> Result<Two<'m, F, M>, Error> {
         let (parent, child) = self.parent(first, Level::Pmd).ok_or(Error::Changed)?;
-        let child = Locked::acquire(self.machine, child, Level::Pte).map_err(|_| Error::Changed)?;
+        // SAFETY: the parent is locked, so the child stays in the tree.
+        let child =
+            unsafe { Locked::acquire(self.machine, child, Level::Pte) }.map_err(|_| Error::Changed)?;
         Ok((parent, child))
     }
 
@@ -279,7 +282,8 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
         attributes.young |= child.table().iter().any(|entry| F::is_young(entry.relaxed()));
         slot.store(F::leaf(Level::Pmd, folio.head(), attributes));
         drop(parent);
-        gather.unlinked(child.unlink(), base::<F>(), first, F::pages(Level::Pmd));
+        // SAFETY: the leaf is in its place.
+        unsafe { gather.unlinked(child.unlink(), base::<F>(), first, F::pages(Level::Pmd)) };
         let mut pages = 0;
         for &raw in held.entries.iter().filter(|&&raw| raw != 0) {
             // The TLB is flushed already, and `collapse` still holds a reference.

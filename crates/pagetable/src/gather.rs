@@ -137,13 +137,22 @@ impl<'g, M: Machine> Gather<'g, M> {
     }
 
     /// `count` pages of one folio, from `frame` on, are no longer mapped.
+    ///
+    /// # Safety
+    /// So many of the folio's mappings and their references are the gather's from here on: the entries that they stood for are
+    /// gone, or their space ends and nobody reads them any more. They were in this gather's space, and [`touch`](Self::touch) was
+    /// called for their pages since the gather was flushed last; of a space that ends, [`whole_space`](Self::whole_space) once,
+    /// for no CPU has it loaded since.
     #[inline]
-    pub(crate) fn unmapped(&mut self, frame: Frame, count: usize) {
+    pub(crate) unsafe fn unmapped(&mut self, frame: Frame, count: usize) {
         self.push(Slot(frame.0 << COUNT_BITS | count as u64));
     }
 
     /// As [`unmapped`](Self::unmapped), of some of the pages of a larger folio; `state` as for `unmapped_used`.
-    pub(crate) fn unmapped_part(&mut self, frame: Frame, count: usize, dirty: bool, young: bool) {
+    ///
+    /// # Safety
+    /// As [`unmapped`](Self::unmapped).
+    pub(crate) unsafe fn unmapped_part(&mut self, frame: Frame, count: usize, dirty: bool, young: bool) {
         self.unmapped_used_and(frame, count, dirty, young, PARTIAL);
         self.partial = true;
     }
@@ -151,8 +160,11 @@ impl<'g, M: Machine> Gather<'g, M> {
     /// As [`unmapped`](Self::unmapped), for the folio to remember what the entries said. It learns of it after the flush:
     /// as long as a CPU may go on writing through its TLB, nobody must take the folio for clean and write it back too soon
     /// (Linux flushes, or delays the removal of the reverse mapping, for the same reason).
+    ///
+    /// # Safety
+    /// As [`unmapped`](Self::unmapped).
     #[inline]
-    pub(crate) fn unmapped_used(&mut self, frame: Frame, count: usize, dirty: bool, young: bool) {
+    pub(crate) unsafe fn unmapped_used(&mut self, frame: Frame, count: usize, dirty: bool, young: bool) {
         self.unmapped_used_and(frame, count, dirty, young, 0);
     }
 
@@ -163,14 +175,21 @@ impl<'g, M: Machine> Gather<'g, M> {
     }
 
     /// A table that covered `pages` from `page` on was taken out of the tree.
-    pub(crate) fn unlinked(&mut self, frame: Frame, order: Order, page: u64, pages: u64) {
+    ///
+    /// # Safety
+    /// It was, by the caller, for good, and is of this order; the tree is that of this gather's space.
+    pub(crate) unsafe fn unlinked(&mut self, frame: Frame, order: Order, page: u64, pages: u64) {
         self.widen(page, pages, pages);
         self.tables = true;
         self.push(Slot::table(frame, order));
     }
 
     /// A table of a space that ends as a whole.
-    pub(crate) fn retired(&mut self, frame: Frame, order: Order) {
+    ///
+    /// # Safety
+    /// The space's end is the caller's, who names each table once and does not walk through it any more.
+    /// [`whole_space`](Self::whole_space) was called since no CPU has it loaded any more.
+    pub(crate) unsafe fn retired(&mut self, frame: Frame, order: Order) {
         self.push(Slot::table(frame, order));
     }
 
@@ -241,7 +260,7 @@ impl<'g, M: Machine> Gather<'g, M> {
     fn release(machine: &M, slot: Slot) {
         let frame = Frame((slot.0 & FRAME) >> COUNT_BITS);
         match slot.0 & COUNT {
-            // SAFETY: it was unlinked from its tree, or its tree has ended, and it is in one slot.
+            // SAFETY: `unlinked` or `retired` was told of it, whose callers answer for that.
             TABLE => unsafe { retire(machine, frame, slot.order()) },
             count => {
                 if let Ok(folio) = FolioView::of(machine, frame) {
@@ -249,7 +268,7 @@ impl<'g, M: Machine> Gather<'g, M> {
                         // SAFETY: the mappings' references are given back below.
                         unsafe { folio.mark(slot.0 & DIRTY != 0, slot.0 & YOUNG != 0) };
                     }
-                    // SAFETY: the entries that stood for these mappings are gone, and the TLB was flushed.
+                    // SAFETY: the mappings are the gather's, by `unmapped`, and the TLB was flushed.
                     unsafe { folio.sub_mapped(machine, count as usize) };
                 }
             }

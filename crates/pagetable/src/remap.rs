@@ -121,7 +121,8 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
         let guard = self.machine.read_lock();
         let old_frame = self.descend(page, level, &guard).ok()?;
         let new_frame = self.descend(new, level, &guard).ok()?;
-        let lock = |frame| Locked::acquire(self.machine, frame, level).ok();
+        // SAFETY: both were found under `guard`.
+        let lock = |frame| unsafe { Locked::acquire(self.machine, frame, level) }.ok();
         if old_frame == new_frame {
             return Some((lock(old_frame)?, None));
         }

@@ -171,7 +171,8 @@ impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
                 FolioView::of(self.machine, F::frame(last)).is_ok_and(|one| one.kind() == FolioKind::File);
             let (dirty, young) = (file && F::is_dirty(last), file && F::is_young(last));
             // Perhaps of a larger folio, which is partly mapped then.
-            gather.unmapped_part(F::frame(last), 1 << F::GRANULE, dirty, young);
+            // SAFETY: its entry was replaced under the lock, and was counted; whoever replaced it flushed, or touched the page.
+            unsafe { gather.unmapped_part(F::frame(last), 1 << F::GRANULE, dirty, young) };
         }
         Ok(describe::<F>(table.level, page, last))
     }
@@ -207,12 +208,9 @@ impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
         let new = F::leaf(level, frame, F::attributes(last));
         set_run::<F, M>(table, self.id, page, new, 1);
         let file = folio.is_ok_and(|folio| folio.kind() == FolioKind::File);
-        gather.unmapped_used(
-            F::frame(last),
-            pages as usize,
-            file && F::is_dirty(last),
-            file && F::is_young(last),
-        );
+        let (dirty, young) = (file && F::is_dirty(last), file && F::is_young(last));
+        // SAFETY: the leaf was replaced under the lock, and the TLB flushed.
+        unsafe { gather.unmapped_used(F::frame(last), pages as usize, dirty, young) };
         Ok(Some(describe::<F>(level, page, last)))
     }
 

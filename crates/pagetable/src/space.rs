@@ -192,14 +192,18 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
             // Nothing in a whole half needs a split, so nothing can fail.
             let _ = self.zap_into::<true>(range, &mut gather, &mut gone);
         }
-        gone.tables = self.free_tables(F::ROOT, self.id.root, &mut gather);
+        // SAFETY: the space ends with this, and all that was mapped is gone.
+        gone.tables = unsafe { self.free_tables(F::ROOT, self.id.root, &mut gather) };
         gather.whole_space();
         gather.flush();
         gone
     }
 
-    /// Gives back a table of the tree that ends, and all below it; how many. Leaves have been zapped.
-    fn free_tables(&self, level: Level, frame: Frame, gather: &mut Gather<'_, M>) -> u64 {
+    /// Gives back a table of the tree that ends, and all below it; how many.
+    ///
+    /// # Safety
+    /// Nobody uses the space any more, nor will: it ends. Leaves have been zapped, and the table, of `level`, is given back once.
+    unsafe fn free_tables(&self, level: Level, frame: Frame, gather: &mut Gather<'_, M>) -> u64 {
         let mut count = 1;
         if let Some(below) = level.below() {
             // SAFETY: the space ends, so the table is still in the tree and nobody else removes it.
@@ -217,15 +221,18 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
                         continue;
                     }
                     if below == Level::Pte {
-                        gather.retired(F::table_frame(raw), base::<F>());
+                        // SAFETY: the space ends, the caller says, and a table is in one entry.
+                        unsafe { gather.retired(F::table_frame(raw), base::<F>()) };
                         count += 1;
                     } else {
-                        count += self.free_tables(below, F::table_frame(raw), gather);
+                        // SAFETY: as above.
+                        count += unsafe { self.free_tables(below, F::table_frame(raw), gather) };
                     }
                 }
             }
         }
-        gather.retired(frame, base::<F>());
+        // SAFETY: as above; what it refers to was looked at.
+        unsafe { gather.retired(frame, base::<F>()) };
         count
     }
 }

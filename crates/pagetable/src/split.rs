@@ -188,7 +188,8 @@ fn lock_tables<'m, F: Format, M: Machine>(
             }
         };
         let locked = slots[..used].iter_mut().all(|slot| {
-            slot.lock = Locked::acquire(machine, slot.frame, Level::Pte).ok();
+            // SAFETY: `find_tables` found it under this guard.
+            slot.lock = unsafe { Locked::acquire(machine, slot.frame, Level::Pte) }.ok();
             slot.lock.is_some()
         });
         if locked {

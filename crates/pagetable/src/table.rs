@@ -250,11 +250,15 @@ pub(crate) type OneOrTwo<'m, F, M> = (Locked<'m, F, M>, Option<Locked<'m, F, M>>
 pub(crate) struct Stale;
 
 impl<'m, F: Format, M: Machine> Locked<'m, F, M> {
-    /// Locks a table of the tree. The caller's guard protects the frame until the lock is held.
-    pub fn acquire(machine: &'m M, frame: Frame, level: Level) -> Result<Self, Stale> {
+    /// Locks a table of the tree, once nobody else holds it.
+    ///
+    /// # Safety
+    /// As [`try_acquire`](Self::try_acquire).
+    pub unsafe fn acquire(machine: &'m M, frame: Frame, level: Level) -> Result<Self, Stale> {
         let mut tries = 0;
         loop {
-            match Self::try_acquire(machine, frame, level) {
+            // SAFETY: the caller's duty.
+            match unsafe { Self::try_acquire(machine, frame, level) } {
                 Ok(locked) => return Ok(locked),
                 Err(NotLocked::Stale) => return Err(Stale),
                 Err(NotLocked::Held) => machine.relax(tries),
@@ -264,11 +268,15 @@ impl<'m, F: Format, M: Machine> Locked<'m, F, M> {
     }
 
     /// One try to.
+    ///
+    /// # Safety
+    /// The frame was found in a tree of this format, as a table of `level`. Since before then, and until this returns, a guard
+    /// was held; or a lock that keeps the table in the tree: of its parent, or the right to end the space.
     #[inline]
-    pub fn try_acquire(machine: &'m M, frame: Frame, level: Level) -> Result<Self, NotLocked> {
+    pub unsafe fn try_acquire(machine: &'m M, frame: Frame, level: Level) -> Result<Self, NotLocked> {
         // Every table's frame has metadata, for `Preallocated` looked at it.
         let meta = machine.meta(frame).ok_or(NotLocked::Stale)?;
-        // SAFETY: the frame was found in a tree, and the guard keeps it a table, if a stale one.
+        // SAFETY: the frame was found in a tree, the caller says, and stays a table, if a stale one.
         let lock = unsafe { meta.table() }.try_lock()?;
         // SAFETY: the frame is a table of the tree, for it is not stale; `Memory::table` promises the rest.
         let table = unsafe { Entries::of(machine, frame) };

@@ -124,9 +124,11 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
     pub(crate) fn make(&self, page: u64, target: Level, added: &mut u64) -> Result<Locked<'m, F, M>, Error> {
         // Most often all are there, and it is free.
         let guard = self.machine.read_lock();
-        let found = self.tables_to(page, target, &guard).ok();
-        if let Some(Ok(table)) = found.map(|frame| Locked::try_acquire(self.machine, frame, target)) {
-            return Ok(table);
+        if let Ok(frame) = self.tables_to(page, target, &guard) {
+            // SAFETY: it was found under `guard`.
+            if let Ok(table) = unsafe { Locked::try_acquire(self.machine, frame, target) } {
+                return Ok(table);
+            }
         }
         drop(guard);
         let (table, more) = self.make_missing(page, target)?;
@@ -149,7 +151,8 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
                     break true;
                 }
                 if raw == CHANGING {
-                    self.wait(frame, level);
+                    // SAFETY: as above.
+                    unsafe { self.wait(frame, level) };
                     continue;
                 }
                 if !F::is_table(level, raw) {
@@ -164,7 +167,8 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
                 added += self.add_table(page, level)?;
                 continue;
             }
-            if let Ok(table) = Locked::acquire(self.machine, frame, level) {
+            // SAFETY: as above.
+            if let Ok(table) = unsafe { Locked::acquire(self.machine, frame, level) } {
                 return Ok((table, added));
             }
         }
@@ -252,11 +256,15 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
     ) -> bool {
         let Some(below) = parent.level.below() else { return false };
         // The parent is locked, so the child is in the tree: it cannot be stale.
-        let Ok(child) = Locked::<F, M>::acquire(self.machine, child, below) else { return false };
+        // SAFETY: as said.
+        let Ok(child) = (unsafe { Locked::<F, M>::acquire(self.machine, child, below) }) else {
+            return false;
+        };
         let empty = child.is_empty();
         if empty {
             parent.change_at(F::index(parent.level, page)).store(0);
-            gather.unlinked(child.unlink(), base::<F>(), page, F::pages(parent.level));
+            // SAFETY: its entry is empty.
+            unsafe { gather.unlinked(child.unlink(), base::<F>(), page, F::pages(parent.level)) };
         }
         empty
     }

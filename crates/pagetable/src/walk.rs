@@ -156,10 +156,12 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
             if let Some(next) = gap {
                 return Step::Gap(next.min(end));
             }
-            let table = match Locked::<F, M>::try_acquire(self.machine, frame, level) {
+            // SAFETY: the cursor's guard is older than the load that found `frame`.
+            let table = match unsafe { Locked::<F, M>::try_acquire(self.machine, frame, level) } {
                 Err(NotLocked::Held) => {
                     *held = None;
-                    Locked::<F, M>::acquire(self.machine, frame, level).ok()
+                    // SAFETY: as above.
+                    unsafe { Locked::<F, M>::acquire(self.machine, frame, level) }.ok()
                 }
                 tried => tried.ok(),
             };
@@ -238,11 +240,15 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
         Ok(())
     }
 
-    /// Waits for whoever changes an entry of a table. The caller's guard protects it.
+    /// Waits for whoever changes an entry of a table.
+    ///
+    /// # Safety
+    /// As [`Locked::try_acquire`].
     #[cold]
-    pub(crate) fn wait(&self, frame: Frame, level: Level) {
+    pub(crate) unsafe fn wait(&self, frame: Frame, level: Level) {
         // A table that is stale by now is left at the next try.
-        drop(Locked::<F, M>::acquire(self.machine, frame, level));
+        // SAFETY: the caller's duty.
+        drop(unsafe { Locked::<F, M>::acquire(self.machine, frame, level) });
     }
 
     /// The frame of the table of `level` at `page`. Fails with the level at which there is no table below.
@@ -252,7 +258,8 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
             // SAFETY: `_guard` is older than the load that found `frame`.
             let raw = unsafe { self.table_at(frame) }.at(F::index(at, page)).load();
             if raw == CHANGING {
-                self.wait(frame, at);
+                // SAFETY: as above.
+                unsafe { self.wait(frame, at) };
                 continue;
             }
             if raw == 0 || !F::is_table(at, raw) {
@@ -279,7 +286,8 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
             if raw == 0 || raw != CHANGING && !F::is_table(level, raw) {
                 return None;
             }
-            let locked = Locked::<F, M>::acquire(self.machine, frame, level);
+            // SAFETY: as above.
+            let locked = unsafe { Locked::<F, M>::acquire(self.machine, frame, level) };
             drop(guard);
             let Ok(table) = locked else { continue };
             let raw = table.entry(F::index(level, page)).relaxed();

@@ -172,13 +172,16 @@ impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
                 }
                 if FILE {
                     let raw = if ENDS { raw } else { window.small(index).take::<F>(raw) };
-                    gather.unmapped_used(F::frame(raw), 1, F::is_dirty(raw), F::is_young(raw));
+                    // SAFETY: the entry is gone, or its space ends. What is zapped is touched below, before the gather can be
+                    // flushed; a space that ends, as a whole.
+                    unsafe { gather.unmapped_used(F::frame(raw), 1, F::is_dirty(raw), F::is_young(raw)) };
                 } else {
                     if !ENDS {
                         // Of anonymous memory nobody asks any more whether this mapping was used, as in Linux.
                         window.small(index).store(0);
                     }
-                    gather.unmapped(F::frame(raw), 1);
+                    // SAFETY: as above.
+                    unsafe { gather.unmapped(F::frame(raw), 1) };
                 }
                 zapped = Some((zapped.map_or(index, |(first, _)| first), index));
             } else {
@@ -238,12 +241,17 @@ impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
         // Others of the folio's pages stay mapped here, or some of them elsewhere.
         // A space that ends has pieces of a folio in many runs, and says it of none.
         let (all, left) = (folio.order().frames(), u64::from(folio.maps()).wrapping_sub(pages as u64));
-        if if pages as u64 == all { (1..all).contains(&left) } else { !ENDS } {
-            gather.unmapped_part(F::frame(raw), pages, dirty, young);
-        } else if file {
-            gather.unmapped_used(F::frame(raw), pages, dirty, young);
-        } else {
-            gather.unmapped(F::frame(raw), pages);
+        let partly = if pages as u64 == all { (1..all).contains(&left) } else { !ENDS };
+        // SAFETY: the entries are gone and their pages touched, or their space ends as a whole. Each was one of the folio's
+        // mappings, and the gather has room.
+        unsafe {
+            if partly {
+                gather.unmapped_part(F::frame(raw), pages, dirty, young);
+            } else if file {
+                gather.unmapped_used(F::frame(raw), pages, dirty, young);
+            } else {
+                gather.unmapped(F::frame(raw), pages);
+            }
         }
         run.len
     }

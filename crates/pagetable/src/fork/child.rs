@@ -197,7 +197,9 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
         let (mut level, mut frame) = (F::ROOT, self.id.root);
         loop {
             let Some(below) = level.below().filter(|_| level > target) else {
-                let table = Locked::try_acquire(self.machine, frame, level).map_err(|_| Pause::Busy)?;
+                // SAFETY: as below.
+                let table = unsafe { Locked::try_acquire(self.machine, frame, level) };
+                let table = table.map_err(|_| Pause::Busy)?;
                 return Ok(Child::Linked(table));
             };
             let index = F::index(level, page);
@@ -213,7 +215,9 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
                 (level, frame) = (below, F::table_frame(raw));
                 continue;
             }
-            let table = Locked::try_acquire(self.machine, frame, level).map_err(|_| Pause::Busy)?;
+            // SAFETY: `_guard` is older than the load that found `frame`.
+            let table = unsafe { Locked::try_acquire(self.machine, frame, level) };
+            let table = table.map_err(|_| Pause::Busy)?;
             if table.entry(index).relaxed() != 0 {
                 continue;
             }
