@@ -109,6 +109,7 @@ fn an_arm64_processor_and_the_page_tables_agree() {
     {
         assert!(found.get(figure).unwrap() > 10, "{figure} of {}", found.text);
     }
+    assert!(found.get("folios").unwrap() > 3, "few folios were split: {}", found.text);
     assert!(found.get("folds").unwrap() >= 40 && found.get("unfolds").unwrap() >= 40, "{}", found.text);
     assert_eq!(guest.stat("free"), free, "frames are not back");
     guest.say("check");
