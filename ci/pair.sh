@@ -5,12 +5,12 @@
 #   ci/pair.sh REV [ROUNDS]      times, on a quiet machine: 30 rounds by default, about two minutes
 #   ci/pair.sh --count REV       instructions, by valgrind: repeatable on a busy machine, though they are no times
 #
-# A ratio is what this tree takes divided by what REV takes: the median of all rounds, and the interval that the true median
-# is in with 95 % confidence. In each round either side does all operations four times, and its least times count; who
+# A ratio is what this tree takes divided by what REV takes: the median of all pairs of processes, and the interval that the true
+# median is in with 95 % confidence. In each round either side does all operations four times, and its least times count; who
 # is first changes from round to round. `slower` is marked what is above 1.02 with the whole interval. REV is e8f2fa0 or later.
 #
 # Loops begin with a cache line in both: one that happens to lie across two is slower by up to a sixth, and any change elsewhere
-# moves it. Each side is started anew every 6 rounds, with its memory elsewhere.
+# moves it. Each side is started anew every 2 rounds, with its memory elsewhere: what two processes did is one pair.
 set -euo pipefail
 # shellcheck source=ci/lib.sh
 . "$(dirname "$0")/lib.sh"

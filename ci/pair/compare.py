@@ -11,9 +11,9 @@ import tempfile
 CASES = ["x86-64 0 pte", "x86-64 9 pte", "x86-64 9 pmd", "arm64 0 pte", "arm64 4 pte", "arm64 9 pte", "arm64 9 pmd"]
 MOST = 1.02
 REPEAT = 4
-# Rounds of two processes before two others go on: in which sets of the caches a process' pages lie is decided when it starts.
-# Rounds of one pair of processes have that in common, so the interval is rather too narrow than too wide.
-RESTART = 6
+# Rounds of two processes before two others go on: in which sets of the caches a process' pages lie is decided when it starts, and
+# moves what goes from folio to folio by a tenth. Rounds of one pair of processes have that in common, so they count as one.
+RESTART = 2
 
 
 class Program:
@@ -65,7 +65,8 @@ def timed(there, here, rounds):
             if n % RESTART == RESTART - 1 or n == rounds - 1:
                 there.end(), here.end()
         for at, name in enumerate(names):
-            ratios = [new[at] / old[at] for old, new in pairs]
+            each = [new[at] / old[at] for old, new in pairs]
+            ratios = [statistics.geometric_mean(each[n : n + RESTART]) for n in range(0, rounds, RESTART)]
             low, high = interval(ratios)
             old, new = (statistics.median(pair[side][at] for pair in pairs) for side in (0, 1))
             is_slower = low > MOST

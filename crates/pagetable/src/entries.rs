@@ -183,6 +183,25 @@ pub(crate) fn write_run<F: Format, M: Machine>(
     }
 }
 
+/// [`write_run`] of one leaf.
+#[inline(always)]
+pub(crate) fn write_one<F: Format, M: Machine>(
+    machine: &M,
+    table: &mut impl Unloaded<F>,
+    level: Level,
+    index: usize,
+    raw: u64,
+) {
+    let raw = raw & !F::CONT;
+    table.put(index, raw);
+    if F::CONTIGUOUS > 1 && F::is_valid(raw) && (index + 1).is_multiple_of(F::contiguous(level)) {
+        let block = index + 1 - F::contiguous(level);
+        if let Some((folded, _)) = folded::<F, M>(machine, table.all(), level, block) {
+            table.fill(block..index + 1, folded, F::step(raw, level));
+        }
+    }
+}
+
 /// Changes the entries of a run, none of a block only in part. `change` adds nothing to the frame and must not depend
 /// on young and dirty unless the run is exact.
 #[inline]
@@ -216,6 +235,18 @@ pub(crate) fn exchange_run<F: Format, M: Machine>(
         }
     }
     (or, and)
+}
+
+/// [`exchange_run`] of one leaf.
+#[inline(always)]
+pub(crate) fn exchange_one<F: Format, M: Machine>(
+    table: &Locked<'_, F, M>,
+    index: usize,
+    run: &Run,
+    change: impl Fn(u64) -> u64,
+) -> (u64, u64) {
+    let raw = table.change_at(index).update::<F>(run.first, change);
+    (run.or | raw, run.and & (raw | !F::STATE))
 }
 
 /// [`change_run`] of entries that are equal and that no hardware update can change: there is nothing left to set in any of them.

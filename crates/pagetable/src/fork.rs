@@ -23,7 +23,7 @@ mod child;
 
 use crate::address::{Level, PageRange};
 use crate::batch::{Run, detect_in, is_many, other_kind, single, with_state};
-use crate::entries::{exchange_run, write_run};
+use crate::entries::{exchange_one, exchange_run, write_one, write_run};
 use crate::error::{Error, Stopped};
 use crate::fold::unfold_ends;
 use crate::folio::{Folio, FolioKind, FolioView, base, new_folio};
@@ -430,7 +430,11 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
         }
         let mut raw = run.first;
         if after != run.first {
-            let (or, and) = exchange_run::<F, M>(table, index, &run, parents::<F, PRIVATE>);
+            let (or, and) = if MANY {
+                exchange_run::<F, M>(table, index, &run, parents::<F, PRIVATE>)
+            } else {
+                exchange_one::<F, M>(table, index, &run, parents::<F, PRIVATE>)
+            };
             if F::is_writable(run.first) {
                 // A page may have been written since the run was read, and the child has it as well.
                 raw = with_state::<F>(raw, or, and);
@@ -440,9 +444,10 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
         let raw = childs::<F, PRIVATE>(raw);
         match child {
             Child::Linked(table) => write_linked::<F, M>(table, index, raw, run.len),
-            Child::Fresh { entries, .. } => {
+            Child::Fresh { entries, .. } if MANY => {
                 write_run::<F, M>(self.machine, entries, level, index, raw, run.len);
             }
+            Child::Fresh { entries, .. } => write_one::<F, M>(self.machine, entries, level, index, raw),
         }
         got.count(folio.map(|folio| folio.kind()), (run.len as u64) << F::shift(level));
         Ok(run.len)
