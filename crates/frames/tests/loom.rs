@@ -376,6 +376,43 @@ fn a_cache_that_looks_empty_hides_nothing() {
     });
 }
 
+/// What moves from the zone to a cache is in one of the two for whoever adds up what is free: CPU 1 fills its cache with two frames of
+/// three, of which it wants one.
+#[test]
+fn a_frame_on_its_way_to_a_cache_is_not_missed() {
+    model(|| {
+        let machine = Machine::new(&frames(3), 2, None);
+        // It takes twice as many next time.
+        let block = machine.get(1, Order::BASE).unwrap();
+        let other = machine.clone();
+        let there = thread::spawn(move || {
+            let block = other.get(1, Order::BASE).expect("a frame is free");
+            other.put(1, block);
+        });
+        let last = machine.get(usize::MAX, Order::BASE).expect("a frame is free");
+        there.join().unwrap();
+        machine.put(usize::MAX, last);
+        machine.put(usize::MAX, block);
+        machine.check();
+    });
+}
+
+/// As above, on its way back.
+#[test]
+fn a_frame_on_its_way_from_a_cache_is_not_missed() {
+    model(|| {
+        let machine = Machine::new(&frames(1), 2, None);
+        let block = machine.get(1, Order::BASE).unwrap();
+        machine.put(1, block);
+        let other = machine.clone();
+        let there = thread::spawn(move || other.zone.drain(1));
+        let block = machine.get(usize::MAX, Order::BASE).expect("a frame is free");
+        there.join().unwrap();
+        machine.put(usize::MAX, block);
+        machine.check();
+    });
+}
+
 /// Many at a time beside one: nothing is in two places, and both get their share or the reason why not.
 #[test]
 fn frames_in_bulk_beside_one() {
