@@ -2,7 +2,7 @@
 # Page tables of this tree beside those of another revision: both built in the same way, run in turns on one CPU, and every
 # operation compared. Exit status 1 if one is slower here than there by more than 2 %.
 #
-#   ci/pair.sh REV [ROUNDS]      times, on a quiet machine: 30 rounds by default, about two minutes
+#   ci/pair.sh REV [ROUNDS]      times, on a quiet machine: 30 rounds by default, half a minute
 #   ci/pair.sh --count REV       instructions, by valgrind: repeatable on a busy machine, though they are no times
 #
 # A ratio is what this tree takes divided by what REV takes: the median of all pairs of processes, and the interval that the true

@@ -48,7 +48,7 @@ def timed(there, here, rounds):
     cpu = max(os.sched_getaffinity(0))
     paths = there, here
     slower = []
-    print(f"{'':13} {'':8} {'there':>10} {'here':>10}  ratio  95 % interval of {rounds} rounds")
+    print(f"{'':13} {'':8} {'there':>10} {'here':>10}  ratio  95 % interval of {rounds // RESTART} pairs of processes")
     for case in CASES:
         pairs = []
         for n in range(rounds):
@@ -110,6 +110,9 @@ def counted(there, here):
 
 
 how, there, here, rounds = sys.argv[1:]
+# Of fewer than six values no interval has the true median in it with 95 % confidence.
+if int(rounds) < 6 * RESTART or int(rounds) % RESTART:
+    sys.exit(f"error: {rounds} rounds: give a multiple of {RESTART}, {6 * RESTART} or more")
 worse = counted(there, here) if how == "count" else timed(there, here, int(rounds))
 print(f"{len(worse)} above {MOST}{': ' if worse else ''}{', '.join(worse)}")
 sys.exit(bool(worse))

@@ -19,7 +19,9 @@ impl Zone<'_> {
     /// As [`Zone::get`], if not even one was to be had.
     pub fn get_bulk(&self, mobility: Mobility, frames: &mut [Frame]) -> Result<usize, GetError> {
         let mut filled = self.take_bulk(mobility, frames);
-        if filled < frames.len() && self.spare(&self.core(), self.watermarks().min) > 0 {
+        // If the caches cannot help, they are left alone.
+        let min = self.watermarks().min;
+        if filled < frames.len() && self.all_free().is_none_or(|(free, _)| free > min) {
             let _pressure = self.press();
             self.drain_all();
             filled += self.take_bulk(mobility, &mut frames[filled..]);

@@ -76,6 +76,8 @@ struct Stack {
 pub struct Cache<'m> {
     stacks: [Stack; STACKS],
     items: &'m mut [u32],
+    /// Frames put in since the cache was made, round and round.
+    pushed: u64,
 }
 
 #[inline(always)]
@@ -93,7 +95,7 @@ impl<'m> Cache<'m> {
             fill: 1,
             used: false,
         };
-        Self { stacks: core::array::from_fn(stack), items }
+        Self { stacks: core::array::from_fn(stack), items, pushed: 0 }
     }
 
     /// Whether blocks of that order are cached.
@@ -136,6 +138,7 @@ impl<'m> Cache<'m> {
         let Some(slot) = self.items.get_mut(usize::from(stack.start + stack.len)) else { return false };
         *slot = item;
         stack.len += 1;
+        self.pushed = self.pushed.wrapping_add(1 << order.get());
         true
     }
 
@@ -204,6 +207,11 @@ impl<'m> Cache<'m> {
     /// Frames held.
     pub fn len(&self) -> u64 {
         self.stacks.iter().enumerate().map(|(at, stack)| u64::from(stack.len) << (at / Mobility::COUNT)).sum()
+    }
+
+    /// Frames put in so far: by how many this grows, the cache has become fuller by at most.
+    pub const fn pushed(&self) -> u64 {
+        self.pushed
     }
 
     /// Every order and mobility that is cached.

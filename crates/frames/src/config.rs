@@ -55,8 +55,8 @@ impl Config {
 /// asks that; it says when the report is due.
 #[derive(Clone, Copy, Debug)]
 pub struct Wake {
-    /// What is called. It may be inside of an allocation or a free, so it neither allocates nor frees in this zone, and does not
-    /// wait: it sets a flag, or queues work.
+    /// What is called. It may be inside of an allocation, a free or a split, with a lock of this zone held, so it calls nothing of the zone, and
+    /// does not wait: it sets a flag, or queues work.
     pub call: fn(usize),
     /// With this.
     pub argument: usize,
@@ -65,11 +65,11 @@ pub struct Wake {
 /// Free frames at which a zone is short of memory, in Linux' three steps. Frames in the caches do not count as free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Watermarks {
-    /// Only [`Zone::get_reserve`](crate::Zone::get_reserve) takes the zone below this.
+    /// Only [`Zone::get_reserve`](crate::Zone::get_reserve) and [`Zone::get_at`](crate::Zone::get_at) take the zone below this.
     pub min: u64,
     /// Below this memory should be reclaimed.
     pub low: u64,
-    /// Up to this.
+    /// Reclaim goes on until so much is free.
     pub high: u64,
 }
 
@@ -81,7 +81,7 @@ impl Watermarks {
 /// How much is free, by the watermarks.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Level {
-    /// Not above `min`: ordinary allocations fail.
+    /// Not above `min`: ordinary allocations fail, but for what lies in the caches, which are not counted.
     Min,
     /// Below `low`: begin to reclaim.
     Low,

@@ -17,10 +17,10 @@ pub enum ZoneError {
     TooLarge,
     /// The memory given for metadata does not suffice.
     #[error(
-        "the zone needs {needed} bytes for its metadata but was given {given}: size it by metadata_size()"
+        "the zone needs {needed} bytes for its metadata but was given {given}: size it by metadata_size(), or with an array of pages by zone_size()"
     )]
     MetadataTooSmall {
-        /// What `metadata_size` says.
+        /// What [`metadata_size`](crate::metadata_size), or [`zone_size`](crate::zone_size), says.
         needed: usize,
         /// What was given.
         given: usize,
@@ -71,19 +71,19 @@ pub enum GetError {
     OutOfMemory {
         /// What was asked for.
         order: Order,
-        /// Free frames, in blocks that are smaller.
+        /// Free frames, in blocks that are smaller; those in the caches included, as they were a moment ago.
         free: u64,
     },
     /// It would take the free frames below the watermark `min`, which [`Zone::get_reserve`](crate::Zone::get_reserve)
     /// may.
     #[error("{free} frames are free, of which {min} are kept for allocations that cannot wait: free some")]
     BelowMin {
-        /// Free frames.
+        /// Free frames, those in the caches included.
         free: u64,
         /// The watermark.
         min: u64,
     },
-    /// Nothing is free but blocks that are being reported to the host, which may suffice when they return.
+    /// Too little is free while blocks are being reported to the host, which may suffice when they return.
     #[error("{blocks} blocks are being reported to the host: try again once they are back")]
     Reporting {
         /// How many are away, 1..=16.
@@ -101,8 +101,9 @@ pub enum GetAtError {
     /// It does not begin where a block of its order may.
     #[error("{0} is not aligned to its size")]
     Misaligned(Block),
-    /// Some of it is allocated, or is being reported to the host: `reporting` says that the latter may be the reason.
-    #[error("{block} is not wholly free")]
+    /// Some of it is allocated, or [isolated](crate::Zone::isolate) or removed, or is being reported to the host: `reporting` says that
+    /// the last may be the reason.
+    #[error("{block} is not wholly free: some of it is allocated, isolated, removed{}", if *.reporting { ", or just being reported" } else { "" })]
     InUse {
         /// What was asked for.
         block: Block,

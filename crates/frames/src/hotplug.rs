@@ -22,10 +22,14 @@ pub enum HotplugError {
     Misaligned(FrameRange),
     /// A pageblock of the range has no frame that the zone was made with, is being removed already, or is gone; or, to be added, is
     /// there.
-    #[error("{0} is not wholly of the zone, or is being removed, or is gone already; or it is there already")]
+    #[error(
+        "{0}: to be removed, all of it must be in the zone, and not isolated already; to be added, all of it must have been removed"
+    )]
     NotThere(FrameRange),
     /// A frame is allocated, or away at the host.
-    #[error("{0:?} is in use: have its owner free it, and try again")]
+    #[error(
+        "{0:?} is in use: have its owner free it, or wait for the host if it is being reported, and try again"
+    )]
     InUse(Frame),
 }
 

@@ -84,9 +84,10 @@
 //!   was before the lock was taken. So of two CPUs that free one block at the same time one finds it freed already, and
 //!   as a block mostly comes back to the cache it came from, whose lock is taken anyway, that costs nothing. A block that
 //!   another CPU frees takes that cache's lock once more, for a few instructions.
-//! - *An allocation fails only when the caches cannot help.* One that finds nothing adds up what is free in the zone and in all
-//!   caches. It reads the caches' figures under the zone's lock, without which nothing moves between the two, so it misses none.
-//!   If all that is too little, it fails, and no cache is touched. Else it raises the zone's `pressure`, then locks
+//! - *An allocation fails only when the caches cannot help.* One that finds nothing adds up what is free. It goes round the caches
+//!   twice, locking each for a moment, and looks into the zone in between: at that moment no more was in a cache than there was at the
+//!   first visit, and what had been put in until the second. If all that is too little, it fails, and the caches are as they were.
+//! - *Or when all of them are empty.* Else it raises the zone's `pressure`, then locks
 //!   and empties every cache in turn that may hold something, then looks into the zone once more. Whoever locks a cache after
 //!   it was emptied sees the pressure, since the lock orders the two, and puts nothing into the cache. A cache that looks empty
 //!   is left alone: whoever puts the first block into one says so before it looks at the pressure, with a fence in between on

@@ -16,7 +16,7 @@ use crate::buddy::Buddy;
 use crate::cache::{Cache, ITEMS, Limits, Words};
 use crate::error::{GetAtError, GetError, ZoneError};
 use crate::lists::{Pageblock, Place};
-use crate::lock::Lock;
+use crate::lock::{Guard, Lock};
 use crate::metadata::{metadata_size, zone_size};
 use crate::padded::Padded;
 use crate::schedule::Schedule;
@@ -213,7 +213,7 @@ impl<'m> Zone<'m> {
             && own.filled.load(Ordering::Acquire)
         {
             let mut cache = own.cache.lock(self.relax);
-            self.empty(own, &mut cache);
+            self.empty(&mut cache);
             own.filled.store(false, Ordering::Release);
         }
     }
@@ -231,7 +231,7 @@ impl<'m> Zone<'m> {
             let Some(mut cache) = own.cache.try_lock() else { continue };
             for (order, mobility) in Cache::all() {
                 if !cache.was_used(order, mobility) {
-                    self.spill(own, &mut cache, order, mobility, usize::MAX);
+                    self.spill(&mut cache, order, mobility, usize::MAX);
                 }
             }
         }
@@ -249,7 +249,7 @@ impl<'m> Zone<'m> {
         self.spans.local(Block::new(frame, Order::BASE)).is_some()
     }
 
-    /// Free frames outside the caches, without those being reported: what watermarks are compared with. Read without a lock, so
+    /// Free frames outside the caches, without those being reported or [isolated](Self::isolate): what watermarks are compared with. Read without a lock, so
     /// it is what was free a moment ago.
     #[must_use]
     pub fn free_frames(&self) -> u64 {
@@ -305,11 +305,9 @@ impl<'m> Zone<'m> {
         mobility: Mobility,
     ) -> Result<OwnedBlock, GetError> {
         if Cache::holds(order)
-            && let Some(Padded(own)) = self.caches.get(cpu)
-            && let Some(mut cache) = own.cache.try_lock()
+            && let Some(mut cache) = self.try_cache(cpu)
             && let Some(local) = cache.pop(order, mobility)
         {
-            own.took(order);
             drop(cache);
             return Ok(self.hand_out(local, order, mobility, Home::Cache(cpu)));
         }
@@ -330,12 +328,7 @@ impl<'m> Zone<'m> {
             && let Some(Padded(own)) = self.caches.get(cpu)
             && let Some(mut cache) = own.cache.try_lock()
         {
-            let local =
-                cache.pop(order, mobility).or_else(|| self.refill(own, &mut cache, min, order, mobility));
-            if local.is_some() {
-                own.took(order);
-            }
-            local
+            cache.pop(order, mobility).or_else(|| self.refill(own, &mut cache, min, order, mobility))
         } else {
             None
         };
@@ -346,6 +339,11 @@ impl<'m> Zone<'m> {
                 Ok(self.hand_out(local, order, mobility, Home::Zone))
             }
         }
+    }
+
+    #[inline]
+    fn try_cache(&self, cpu: usize) -> Option<Guard<'m, Cache<'m>>> {
+        self.caches.get(cpu)?.0.cache.try_lock()
     }
 
     /// Whether something may be put into a cache, whose lock the caller holds.
@@ -373,7 +371,7 @@ impl<'m> Zone<'m> {
         self.tags[local as usize].store(Tag::of(order, mobility, home).0, Ordering::Relaxed);
     }
 
-    fn empty(&self, own: &PerCpu<'_>, cache: &mut Cache<'_>) {
+    fn empty(&self, cache: &mut Cache<'_>) {
         if cache.len() == 0 {
             return;
         }
@@ -383,18 +381,16 @@ impl<'m> Zone<'m> {
                 put_blocks(&mut core, order, blocks.iter().copied());
             });
         }
-        own.moved(cache);
     }
 
     /// Gives the blocks of a cache back that lie there longest.
     #[cold]
-    fn spill(&self, own: &PerCpu<'_>, cache: &mut Cache<'_>, order: Order, mobility: Mobility, count: usize) {
+    fn spill(&self, cache: &mut Cache<'_>, order: Order, mobility: Mobility, count: usize) {
         cache.oldest(order, mobility, count, |blocks| {
             if !blocks.is_empty() {
                 put_blocks(&mut self.core(), order, blocks.iter().copied());
             }
         });
-        own.moved(cache);
     }
 
     /// Fills an empty stack of a cache, and takes one block more.
@@ -418,33 +414,32 @@ impl<'m> Zone<'m> {
         core.buddy.take_blocks(order, want, mobility, false, |local| {
             cache.push(order, mobility, local);
         });
-        own.moved(cache);
-        drop(core);
         cache.pop(order, mobility)
     }
 
-    /// Past the caches: the zone, and if it has nothing, all caches emptied into the zone, unless that is too little as well.
+    /// Past the caches: the zone, and if it has nothing, all caches emptied into the zone, unless with them it is too little as well.
     #[cold]
     fn get_uncached(&self, min: u64, order: Order, mobility: Mobility) -> Result<u32, GetError> {
         let take = |core: &mut Core<'m>| {
             let spare = core.buddy.free().saturating_sub(min);
             if spare >= order.frames() { core.buddy.take(order, mobility) } else { None }
         };
-        let mut core = self.core();
-        if let Some(local) = take(&mut core) {
+        if let Some(local) = take(&mut self.core()) {
             return Ok(local);
         }
-        if self.spare(&core, min) >= order.frames() {
-            drop(core);
-            let _pressure = self.press();
-            self.drain_all();
-            core = self.core();
-            if let Some(local) = take(&mut core) {
-                return Ok(local);
+        let (free, blocks) = match self.all_free() {
+            Some((free, blocks)) if free.saturating_sub(min) < order.frames() => (free, blocks),
+            _ => {
+                let _pressure = self.press();
+                self.drain_all();
+                let mut core = self.core();
+                if let Some(local) = take(&mut core) {
+                    return Ok(local);
+                }
+                (core.buddy.free(), core.schedule.isolated())
             }
-        }
-        let (free, spare) = (self.spare(&core, 0), self.spare(&core, min));
-        let blocks = core.schedule.isolated();
+        };
+        let spare = free.saturating_sub(min);
         Err(if blocks > 0 {
             GetError::Reporting { blocks }
         } else if spare < order.frames() && free >= order.frames() {
@@ -454,11 +449,27 @@ impl<'m> Zone<'m> {
         })
     }
 
-    /// Frames above a watermark that are free, in the zone and the caches together. Where they are too few, no cache need be emptied
-    /// to say so: its owner would have to fill it anew each time that somebody else asks in vain.
-    pub(crate) fn spare(&self, core: &CoreGuard<'_, 'm>, min: u64) -> u64 {
-        let cached: u64 = self.caches.iter().map(|Padded(own)| own.held()).sum();
-        (core.buddy.free() + cached).saturating_sub(min)
+    /// If there is something in the caches: how many frames were free at most in the zone and in them together, at one moment of this
+    /// call, and how many blocks were being reported then. Where that is too little no cache need be emptied: its owner would have to
+    /// fill it anew each time that somebody else asks in vain.
+    ///
+    /// The moment is when the zone is looked at. A cache had no more frames then than it had before, and what was put in until after.
+    pub(crate) fn all_free(&self) -> Option<(u64, usize)> {
+        // One that looks empty is not told from one that is being filled: then all are looked at, or else none.
+        if !self.caches.iter().any(|Padded(own)| own.filled.load(Ordering::Acquire)) {
+            return None;
+        }
+        let sum = |of: fn(&Cache<'m>) -> u64| {
+            let each = self.caches.iter().map(|Padded(own)| of(&own.cache.lock(self.relax)));
+            each.fold(0, u64::wrapping_add)
+        };
+        let before = sum(|cache| cache.len().wrapping_sub(cache.pushed()));
+        let (free, blocks) = {
+            let core = self.core();
+            (core.buddy.free(), core.schedule.isolated())
+        };
+        let cached = before.wrapping_add(sum(|cache| cache.pushed()));
+        Some(((free + cached).min(self.frames()), blocks))
     }
 
     /// Keeps blocks out of the caches while it lives.

@@ -126,8 +126,10 @@ fn no_cache_hides_the_last_frame() {
 fn no_change_of_cpu_hides_the_last_frame() {
     model(|| {
         let machine = Machine::new(&frames(2), 2, None);
-        // The other frame is in the cache of CPU 1 now.
+        // One frame is this CPU's, the other is in the cache of CPU 1.
         let block = machine.get(1, Order::BASE).unwrap();
+        let cached = machine.get(1, Order::BASE).unwrap();
+        machine.put(1, cached);
         let other = machine.clone();
         let there = thread::spawn(move || {
             other.put(0, block);
@@ -360,9 +362,11 @@ fn a_frame_freed_at_once_alone_and_in_bulk_is_free_once() {
 fn a_cache_that_looks_empty_hides_nothing() {
     model(|| {
         let machine = Machine::new(&frames(2), 2, None);
-        let block = machine.get(usize::MAX, Order::BASE).unwrap();
-        // Both caches are empty, and known to be.
-        machine.zone.drain_all();
+        let block = machine.get(0, Order::BASE).unwrap();
+        // The cache that the one frame goes back to is empty, and known to be; the other is in the next.
+        machine.zone.drain(0);
+        let cached = machine.get(1, Order::BASE).unwrap();
+        machine.put(1, cached);
         let other = machine.clone();
         let there = thread::spawn(move || {
             other.put(0, block);

@@ -487,14 +487,21 @@ fn what_cannot_be_had_leaves_the_caches_alone() {
         assert_eq!(none, Err(GetError::OutOfMemory { order: order(8), free: 134 }));
         assert_eq!(zone.stats(), before);
         // With what lies in the caches there is enough.
-        let left: Vec<_> = std::iter::from_fn(|| zone.get(usize::MAX, Order::BASE, MOVABLE).ok()).collect();
+        let mut left: Vec<_> = std::iter::from_fn(|| zone.get(2, Order::BASE, MOVABLE).ok()).collect();
         assert_eq!((left.len(), zone.stats().cached), (34, 0));
-        // Nor does whoever takes many at a time, when there are no more.
-        left[..5].iter().for_each(|&block| zone.put(2, block).unwrap());
+        left.drain(..5).for_each(|block| zone.put(2, block).unwrap());
         assert_eq!(zone.get_bulk(MOVABLE, &mut [Frame(0); 5]), Ok(5));
+        // Nor does whoever takes many at a time, when there are no more.
+        for _ in 0..3 {
+            zone.get_reserve(usize::MAX, Order::BASE, MOVABLE).unwrap();
+        }
+        left.drain(..3).for_each(|block| zone.put(2, block).unwrap());
+        let before = zone.stats();
+        assert_eq!((before.free_frames(), before.cached), (97, 3));
         assert_eq!(
             zone.get_bulk(MOVABLE, &mut [Frame(0); 5]),
             Err(GetError::BelowMin { free: 100, min: 100 })
         );
+        assert_eq!(zone.stats(), before);
     });
 }

@@ -167,7 +167,8 @@ impl<'m> PageArray<'m> {
         self.metas.some(first, block.order.frames() as usize)
     }
 
-    /// Remembers where a folio is mapped. Whose mappings and indices mean what is the caller's to define.
+    /// Remembers where a folio is mapped. Whose mappings and indices mean what is the caller's to define. It stays when the folio goes:
+    /// whoever makes another of the frame sets it before others can find that.
     ///
     /// # Errors
     /// `at` comes back if it does not fit into its 80 bits, or if the folio is none of this array's.

@@ -16,7 +16,7 @@ pub enum RangeError {
     #[error("the ranges are too large: at most 2^32 frames (16 TiB), numbered below 2^52")]
     TooLarge,
     /// The memory given does not suffice.
-    #[error("{needed} bytes are needed and {given} were given")]
+    #[error("the array of pages needs {needed} bytes but was given {given}: size it by page_array_size()")]
     TooLittleMemory {
         /// Bytes that suffice.
         needed: usize,
@@ -33,7 +33,7 @@ pub enum PageError {
     #[error("{0} is not aligned to its size, or larger than a folio may be (order 9)")]
     Misaligned(Block),
     /// A frame has no metadata.
-    #[error("a frame without metadata")]
+    #[error("a frame without metadata: it is in no range that the array of pages was made with")]
     Unknown,
     /// A page of the block has a kind already: it is a table, part of a folio, a slab or reserved.
     #[error("{0} has a page that is in use")]
@@ -42,7 +42,9 @@ pub enum PageError {
     #[error("the frame is part of no folio: it is free, a page table, a slab or reserved")]
     NotAFolio,
     /// A folio that is to be split has other mappings or references than the caller accounts for.
-    #[error("the folio has other mappings or references than those that are accounted for")]
+    #[error(
+        "the folio has other mappings or references than those accounted for: pins, or page tables, which split it by split_folio()"
+    )]
     Referenced,
     /// A folio is referred to so often that one reference more could overflow its count.
     #[error("the folio has too many references to take another")]

@@ -57,7 +57,7 @@ impl<'m, P: Pages + ?Sized> Folio<'m, P> {
     /// [`PageError::Unknown`] if a frame has no metadata, [`PageError::InUse`] if one is something already.
     ///
     /// # Safety
-    /// The block was allocated from `pages`.
+    /// The block was allocated from `pages`, as a whole or as a piece that `pages` takes back by itself ([`Pages::split`]).
     pub unsafe fn new(
         pages: &'m P,
         block: OwnedBlock,

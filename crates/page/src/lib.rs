@@ -61,6 +61,7 @@
 //! | [`Unique::new`], [`Folio::new`] | the block came from these pages |
 //! | `impl` [`Pages`] | one record a frame, for good |
 //! | [`Pages::free`] | no reference is left |
+//! | [`Pages::split`] | nobody else can get a reference |
 //! | [`FolioView::add_mapped`], [`sub_mapped`](FolioView::sub_mapped) | there is, or was, an entry for it |
 //! | [`FolioView::mark`] | the entries' references are not given back yet |
 //! | [`Folio::begin_split`] | all its mappings are known, and neither come nor go |

@@ -97,7 +97,8 @@ impl<'m, P: Pages + ?Sized> Splitting<'m, P> {
         assert_eq!(self.maps, 0, "mappings of {} that nobody counted", self.whole);
         if self.order < self.whole.order {
             // Before any piece can be freed.
-            // SAFETY: the folio's block was allocated by this allocator, and all references to it are here.
+            // SAFETY: the folio's block was allocated by this allocator, as a whole or as a piece (`Folio::new`). All references to it
+            // are here, and its counts are 0, so there is no other way to it. The value goes to the allocator alone.
             unsafe { self.pages.split(OwnedBlock::new(self.whole), self.order) };
         }
         let kind = if self.info.is_anon() { Kind::Anon } else { Kind::File };

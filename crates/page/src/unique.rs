@@ -96,7 +96,7 @@ impl<'m, P: Pages + ?Sized> Unique<'m, P, Unused> {
     ///
     /// # Errors
     /// The block comes back if it is larger than [`MAX_FOLIO_ORDER`](crate::MAX_FOLIO_ORDER), or if a page has no
-    /// metadata.
+    /// metadata or is in use.
     #[inline]
     pub fn into_folio(self, kind: FolioKind) -> Result<Folio<'m, P>, (PageError, Self)> {
         match Folio::make(self.pages, self.block, kind) {

@@ -12,8 +12,10 @@ pub enum Error {
     /// An address or a frame is not aligned as the operation needs.
     #[error("not aligned to the size of the mapping")]
     Misaligned,
-    /// The range is empty the wrong way round, or leaves the addresses that the format translates.
-    #[error("the range is not within the addresses that the page-table format translates")]
+    /// The range ends before it begins, or leaves the addresses that the format translates; or the page is not within the bounds given.
+    #[error(
+        "the range ends before it begins, or is not within the bounds given or the addresses that the page-table format translates"
+    )]
     NotCanonical,
     /// [`Pages::meta`](isotherm_page::Pages::meta) knows no metadata of the frame. Map device memory with
     /// [`Attributes::special`](crate::Attributes). Or the frame is beyond [`Format::FRAME_LIMIT`](crate::Format::FRAME_LIMIT).
@@ -73,7 +75,9 @@ pub enum Error {
     #[error("not collapsible: {0}")]
     NotCollapsible(&'static str),
     /// The mapping is not the one that the caller saw, or changed while pages were copied.
-    #[error("the mapping changed meanwhile: look at it again")]
+    #[error(
+        "the mapping is not what the caller took it for: look at it again; of a folio's split, flush, and look for all its mappings"
+    )]
     Changed,
     /// A swap entry of 0, or with more than [`Format::SWAP_ENTRY_BITS`](crate::Format::SWAP_ENTRY_BITS) bits.
     #[error("a swap entry must not be 0, nor larger than the format can hold")]

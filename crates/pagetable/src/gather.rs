@@ -140,9 +140,10 @@ impl<'g, M: Machine> Gather<'g, M> {
     ///
     /// # Safety
     /// So many of the folio's mappings and their references are the gather's from here on: the entries that they stood for are
-    /// gone, or their space ends and nobody reads them any more. They were in this gather's space, and [`touch`](Self::touch) was
-    /// called for their pages since the gather was flushed last; of a space that ends, [`whole_space`](Self::whole_space) once,
-    /// for no CPU has it loaded since.
+    /// gone, or their space ends and nobody reads them any more. They were in this gather's space. The TLB was flushed for them since
+    /// they went; or [`touch`](Self::touch) is called for their pages before the gather is flushed, which it is when another run is
+    /// put into a [full](Self::is_full) one; or the space ends, and [`whole_space`](Self::whole_space) was called since no CPU has it
+    /// loaded.
     #[inline]
     pub(crate) unsafe fn unmapped(&mut self, frame: Frame, count: usize) {
         self.push(Slot(frame.0 << COUNT_BITS | count as u64));
@@ -177,7 +178,8 @@ impl<'g, M: Machine> Gather<'g, M> {
     /// A table that covered `pages` from `page` on was taken out of the tree.
     ///
     /// # Safety
-    /// It was, by the caller, for good, and is of this order; the tree is that of this gather's space.
+    /// [`Locked::unlink`](crate::table::Locked::unlink) gave the frame, when the parent's entry had been changed, and nobody else gives
+    /// it back. It is of this order, and was in the tree of this gather's space.
     pub(crate) unsafe fn unlinked(&mut self, frame: Frame, order: Order, page: u64, pages: u64) {
         self.widen(page, pages, pages);
         self.tables = true;
@@ -187,8 +189,8 @@ impl<'g, M: Machine> Gather<'g, M> {
     /// A table of a space that ends as a whole.
     ///
     /// # Safety
-    /// The space's end is the caller's, who names each table once and does not walk through it any more.
-    /// [`whole_space`](Self::whole_space) was called since no CPU has it loaded any more.
+    /// This gather's space ends, by the caller, who names each table once and does not walk through it any more.
+    /// [`whole_space`](Self::whole_space) was called since no CPU has it loaded, or there is no other table.
     pub(crate) unsafe fn retired(&mut self, frame: Frame, order: Order) {
         self.push(Slot::table(frame, order));
     }

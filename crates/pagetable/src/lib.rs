@@ -83,7 +83,8 @@
 //! **Lock order.** Parent before child; several tables of one level (remap, split of a folio) in the order of their
 //! frames. A fork waits for locks of the parent's only, and holds none while it waits; those of the child's it tries. So a child may be
 //! known to reverse maps while it is made. No operation but the split of a folio, which holds the locks of all tables that map it,
-//! holds those of more than two tables, none allocates memory under a lock, and no lock is held while folios are given back.
+//! holds those of more than two tables, none allocates memory under a lock, and no lock is held while folios are given back. That split
+//! calls the allocator under its locks, to note that the block is several ([`Pages::split`]).
 //!
 //! **The TLB before the memory.** [`Gather`] collects what a change removes: mapping, then flush, then the reference
 //! that might free the folio. Where two translations of one page must not coexist (copy of a write fault, fold and

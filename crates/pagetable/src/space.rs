@@ -192,7 +192,8 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
             // Nothing in a whole half needs a split, so nothing can fail.
             let _ = self.zap_into::<true>(range, &mut gather, &mut gone);
         }
-        // SAFETY: the space ends with this, and all that was mapped is gone.
+        // SAFETY: the space ends with this, and all that was mapped is gone, all of it by the loop. If that has nothing to do, others'
+        // entries fill the root, which has no table of this space then.
         gone.tables = unsafe { self.free_tables(F::ROOT, self.id.root, &mut gather) };
         gather.whole_space();
         gather.flush();
@@ -202,7 +203,8 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
     /// Gives back a table of the tree that ends, and all below it; how many.
     ///
     /// # Safety
-    /// Nobody uses the space any more, nor will: it ends. Leaves have been zapped, and the table, of `level`, is given back once.
+    /// Nobody uses the space any more, nor will: it ends. Leaves have been zapped into this gather, of which
+    /// [`Gather::whole_space`] was called, unless there is but the root. The table, of `level`, is given back once.
     unsafe fn free_tables(&self, level: Level, frame: Frame, gather: &mut Gather<'_, M>) -> u64 {
         let mut count = 1;
         if let Some(below) = level.below() {

@@ -76,16 +76,23 @@ pub fn split_folio<'m, F: Format, M: Machine>(
     if u32::from(order.get()) < F::GRANULE {
         return Err((Error::Misaligned, folio));
     }
-    let used = match lock_tables(&folio, mapped, slots) {
-        Ok(used) => &mut slots[..used],
+    // Unlocks also if something unwinds: the slots are the caller's, and may outlive the spaces.
+    let slots = Unlock(slots);
+    let used = match lock_tables(&folio, mapped, slots.0) {
+        Ok(used) => &slots.0[..used],
         Err(why) => return Err((why, folio)),
     };
     let whole = Whole { head: folio.head(), frames: folio.order().frames() };
-    let result = split_locked(folio, order, whole, used);
-    for slot in used {
-        slot.lock = None;
+    split_locked(folio, order, whole, used)
+}
+
+/// Locks of tables in slots of the caller's: given back when this is dropped.
+struct Unlock<'s, 'm, F: Format, M: Machine>(&'s mut [TableSlot<'m, F, M>]);
+
+impl<F: Format, M: Machine> Drop for Unlock<'_, '_, F, M> {
+    fn drop(&mut self) {
+        self.0.iter_mut().for_each(|slot| slot.lock = None);
     }
-    result
 }
 
 /// The frames of the folio.

@@ -270,8 +270,9 @@ impl<'m, F: Format, M: Machine> Locked<'m, F, M> {
     /// One try to.
     ///
     /// # Safety
-    /// The frame was found in a tree of this format, as a table of `level`. Since before then, and until this returns, a guard
-    /// was held; or a lock that keeps the table in the tree: of its parent, or the right to end the space.
+    /// The frame is the root's of a space of this machine and format, or was found in its tree as a table of `level`. Since before it
+    /// was found, and until this returns, a guard was held, or the lock of its parent, in which it is. The space does not end as long
+    /// as the lock is held.
     #[inline]
     pub unsafe fn try_acquire(machine: &'m M, frame: Frame, level: Level) -> Result<Self, NotLocked> {
         // Every table's frame has metadata, for `Preallocated` looked at it.

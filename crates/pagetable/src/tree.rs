@@ -237,7 +237,8 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
                 }
                 page = match self.parent(page, level) {
                     Some((parent, child)) => {
-                        gone += u64::from(self.prune_one(&parent, page, child, gather));
+                        // SAFETY: the parent is locked, and this is what its entry says.
+                        gone += u64::from(unsafe { self.prune_one(&parent, page, child, gather) });
                         page + size
                     }
                     None => self.skip(page, level),
@@ -247,7 +248,11 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
         gone
     }
 
-    fn prune_one(
+    /// Takes the child out if it is empty; whether it did.
+    ///
+    /// # Safety
+    /// The parent's entry at `page` refers to the child.
+    unsafe fn prune_one(
         &self,
         parent: &Locked<'m, F, M>,
         page: u64,
@@ -256,7 +261,7 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
     ) -> bool {
         let Some(below) = parent.level.below() else { return false };
         // The parent is locked, so the child is in the tree: it cannot be stale.
-        // SAFETY: as said.
+        // SAFETY: as said: the parent's lock keeps it there.
         let Ok(child) = (unsafe { Locked::<F, M>::acquire(self.machine, child, below) }) else {
             return false;
         };

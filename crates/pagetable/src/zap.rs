@@ -172,8 +172,8 @@ impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
                 }
                 if FILE {
                     let raw = if ENDS { raw } else { window.small(index).take::<F>(raw) };
-                    // SAFETY: the entry is gone, or its space ends. What is zapped is touched below, before the gather can be
-                    // flushed; a space that ends, as a whole.
+                    // SAFETY: the entry is gone, or its space ends, as a whole. The gather has room, and is touched below, before
+                    // anything else is done with it.
                     unsafe { gather.unmapped_used(F::frame(raw), 1, F::is_dirty(raw), F::is_young(raw)) };
                 } else {
                     if !ENDS {
@@ -238,10 +238,10 @@ impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
         gone.count(kind, pages as u64);
         let Some(folio) = folio else { return run.len };
         let (dirty, young) = (file && F::any_dirty(or, and), file && F::is_young(or));
-        // Others of the folio's pages stay mapped here, or some of them elsewhere.
-        // A space that ends has pieces of a folio in many runs, and says it of none.
+        // Others of the folio's pages stay mapped here, or some of them elsewhere; how many is looked at after the flush, as other runs of
+        // them may wait for it.
         let (all, left) = (folio.order().frames(), u64::from(folio.maps()).wrapping_sub(pages as u64));
-        let partly = if pages as u64 == all { (1..all).contains(&left) } else { !ENDS };
+        let partly = (pages as u64) < all || (1..all).contains(&left);
         // SAFETY: the entries are gone and their pages touched, or their space ends as a whole. Each was one of the folio's
         // mappings, and the gather has room.
         unsafe {

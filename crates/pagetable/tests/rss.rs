@@ -155,6 +155,28 @@ fn the_machine_hears_of_folios_that_are_partly_mapped() {
     assert_eq!((swapped, heard()), (Ok(true), vec![shared]));
 }
 
+/// A space that ends may have had but a part of a folio, of which another has a part as well.
+#[test]
+fn the_machine_hears_of_what_a_space_that_ends_leaves() {
+    for slots in [0, 1, 2, 64] {
+        let machine = Busy::new(4096);
+        let heard = || std::mem::take(&mut *machine.partly_mapped.lock().unwrap());
+        let space: AddressSpace<'_, X86_64, Busy> = AddressSpace::new(&machine, 1).unwrap();
+        map(&space, &machine.host, 16, 4, FolioKind::Anon);
+        let Mapping::Page { frame, .. } = space.query(at(16)) else { panic!() };
+        let child = AddressSpace::new(&machine, 2).unwrap();
+        space.copy_range(&child, pages(0, 512), PRIVATE, &mut space.gather(&mut [])).unwrap();
+        child.zap(pages(21, 1), &mut child.gather(&mut [])).unwrap();
+        space.zap(pages(19, 1), &mut space.gather(&mut [])).unwrap();
+        assert_eq!(heard(), [], "as often mapped as it has pages, nearly twice");
+        let mut slots = vec![Slot::default(); slots];
+        child.exit(&mut slots);
+        assert!(heard().contains(&frame), "{} slots", slots.len());
+        space.exit(&mut slots);
+        assert_eq!(FolioView::of(&machine, frame).err(), Some(isotherm_page::PageError::NotAFolio));
+    }
+}
+
 /// Whoever acts on one page says which it saw.
 #[test]
 fn another_page_than_the_one_that_was_seen_is_refused() {

@@ -7,7 +7,7 @@ use crate::lock::Guard;
 use crate::padded::Padded;
 use crate::sync::Ordering;
 use crate::tag::{Home, Tag};
-use crate::zone::{PerCpu, put_blocks};
+use crate::zone::put_blocks;
 use crate::{Block, Frame, Mobility, Order, OwnedBlock, Zone};
 
 impl<'m> Zone<'m> {
@@ -30,10 +30,8 @@ impl<'m> Zone<'m> {
             let tag = Tag(slot.load(Ordering::Relaxed));
             if tag.is_of_cache(block.order, cpu) && own.filled.load(Ordering::Relaxed) && !self.is_pressed() {
                 slot.store(Tag::NONE.0, Ordering::Relaxed);
-                if cache.push(block.order, tag.mobility(), local) {
-                    own.put(block.order);
-                } else {
-                    self.put_cached(own, &mut cache, local, block.order, tag.mobility());
+                if !cache.push(block.order, tag.mobility(), local) {
+                    self.put_cached(&mut cache, local, block.order, tag.mobility());
                 }
                 return Ok(());
             }
@@ -62,7 +60,7 @@ impl<'m> Zone<'m> {
             && let Some(mut cache) = own.cache.try_lock()
             && self.may_fill(own)
         {
-            self.put_cached(own, &mut cache, local, block.order, tag.mobility());
+            self.put_cached(&mut cache, local, block.order, tag.mobility());
             return Ok(());
         }
         put_blocks(&mut self.core(), block.order, core::iter::once(local));
@@ -135,21 +133,13 @@ impl<'m> Zone<'m> {
 
     /// Puts a block into a cache. If it is full, a pageblock of it goes to the stack of order 9 first, or a part to the zone.
     #[inline(never)]
-    fn put_cached(
-        &self,
-        own: &PerCpu<'_>,
-        cache: &mut Cache<'_>,
-        local: u32,
-        order: Order,
-        mobility: Mobility,
-    ) {
+    fn put_cached(&self, cache: &mut Cache<'_>, local: u32, order: Order, mobility: Mobility) {
         if !cache.push(order, mobility, local) {
             if !cache.join_pageblock(order, mobility) {
-                self.spill(own, cache, order, mobility, cache.batch(order, mobility));
+                self.spill(cache, order, mobility, cache.batch(order, mobility));
             }
             cache.push(order, mobility, local);
         }
-        own.put(order);
     }
 }
 

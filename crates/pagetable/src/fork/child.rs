@@ -197,7 +197,7 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
         let (mut level, mut frame) = (F::ROOT, self.id.root);
         loop {
             let Some(below) = level.below().filter(|_| level > target) else {
-                // SAFETY: as below.
+                // SAFETY: as below; or it is the root.
                 let table = unsafe { Locked::try_acquire(self.machine, frame, level) };
                 let table = table.map_err(|_| Pause::Busy)?;
                 return Ok(Child::Linked(table));
@@ -215,7 +215,7 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
                 (level, frame) = (below, F::table_frame(raw));
                 continue;
             }
-            // SAFETY: `_guard` is older than the load that found `frame`.
+            // SAFETY: `_guard` is older than the load that found `frame`, or it is the root.
             let table = unsafe { Locked::try_acquire(self.machine, frame, level) };
             let table = table.map_err(|_| Pause::Busy)?;
             if table.entry(index).relaxed() != 0 {
