@@ -190,7 +190,7 @@ impl Zone<'_> {
 
     /// Has all free memory reported, whether or not it was before, and without threshold or delay: seed 003's hinting of
     /// the whole guest on request, before a migration say, by the same isolation and therefore without its race.
-    /// [`Zone::report`] or [`Zone::take_batch`] then do it, batch by batch.
+    /// [`Zone::report`] or [`Zone::take_batch`] then do it, batch by batch; as ever not where that would take what is free below `low`.
     pub fn sweep(&self) {
         self.drain_all();
         let pageblocks = self.core().buddy.pageblocks();
