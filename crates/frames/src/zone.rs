@@ -455,7 +455,7 @@ impl<'m> Zone<'m> {
     ///
     /// The moment is when the zone is looked at. A cache had no more frames then than it had before, and what was put in until after.
     pub(crate) fn all_free(&self) -> Option<(u64, usize)> {
-        // One that looks empty is not told from one that is being filled: then all are looked at, or else none.
+        // One that looks empty may be filled any moment, so all are visited, or none.
         if !self.caches.iter().any(|Padded(own)| own.filled.load(Ordering::Acquire)) {
             return None;
         }
