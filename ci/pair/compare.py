@@ -62,7 +62,7 @@ def timed(there, here, rounds):
             else:
                 second = here.times(case)
                 pairs.append((there.times(case), second))
-            if n % RESTART == RESTART - 1 or n == rounds - 1:
+            if n % RESTART == RESTART - 1:
                 there.end(), here.end()
         for at, name in enumerate(names):
             each = [new[at] / old[at] for old, new in pairs]

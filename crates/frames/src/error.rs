@@ -103,7 +103,7 @@ pub enum GetAtError {
     Misaligned(Block),
     /// Some of it is allocated, or [isolated](crate::Zone::isolate) or removed, or is being reported to the host: `reporting` says that
     /// the last may be the reason.
-    #[error("{block} is not wholly free: some of it is allocated, isolated, removed{}", if *.reporting { ", or just being reported" } else { "" })]
+    #[error("{block} is not wholly free: some of it is allocated, isolated or removed{}", if *.reporting { ", or at the host just now" } else { "" })]
     InUse {
         /// What was asked for.
         block: Block,
